@@ -100,7 +100,7 @@ fn put_documents(
 fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
     let name = format!("documents[{number}]");
     let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
-    // Metadata is stored as given; the other keys are read.
+    // Metadata is stored as given; the other keys are parsed.
     let JsonbMembers { strings, mut rest } = document;
     let metadata = rest.take("metadata").filter(|metadata| metadata.as_str() != "null");
     let mut value = rest.value().map_err(|problem| wrong(format!("{name}: {problem}")))?;
@@ -109,7 +109,7 @@ fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
     }
     let mut fields = Fields::new(&name, &value);
     let (external_id, content) = (fields.required_text("external_id"), fields.required_text("content"));
-    // The key is allowed, though its value has been taken out.
+    // The key is allowed, although its value has been taken out.
     fields.object("metadata");
     match &metadata {
         Some(metadata) if !metadata.is_object() => fields.problem("metadata", "must be a JSON object"),
@@ -166,7 +166,8 @@ fn delete_by_filter(kb_id: Option<&str>, filter: Option<Jsonb>) -> Result<i64, E
     })
 }
 
-/// Microseconds since 1970 of a text that is a timestamp; NULL of another. For filters, in SQL.
+/// The microseconds since 1970 of a text that is a timestamp, and NULL for any other text. For filters, in
+/// SQL.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn _microseconds(text: &str) -> Option<i64> {
     timestamp::microseconds(text)
@@ -180,13 +181,13 @@ fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Re
     })
 }
 
-/// A text as quoted phrases are looked for in it. For search by words, in SQL.
+/// The form of a text in which quoted phrases are searched for. For search by words, in SQL.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn _in_words(text: &str) -> String {
     joined::in_words(text)
 }
 
-/// The words of a text, as kb.chunks.terms has them. For the script that upgrades.
+/// The words of a text, in the form of kb.chunks.terms. For the upgrade script.
 #[pg_extern(stable, strict, parallel_safe)]
 fn _terms(content: &str, language: &str) -> Result<Vec<u8>, ErrorReport> {
     reported(|| crate::keyword::terms::terms(content, language))

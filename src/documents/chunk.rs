@@ -15,7 +15,7 @@ use kb_types::error::{Error, Result};
 use kb_types::{Bounds, Embedder, Kind, Preprocess};
 use serde_json::Value;
 
-/// The chunks that an embedder (the default one when None) would be given of a text.
+/// The chunks of a text that an embedder (the default one for None) would be given.
 pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type: &str) -> Result<Vec<Chunk>> {
     let embedder = embedders::get(embedder.map_or_else(settings::default_embedder, str::to_string).as_str())?;
     let dir = settings::model_dir();
@@ -26,7 +26,7 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
         problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
     })?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
-    // The same limit as for a document.
+    // The limit is that of a document.
     let most = settings::max_document_size();
     if text.len() > most {
         return Err(Error::Limit {
@@ -35,7 +35,7 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
             setting: "kb.max_document_size",
         });
     }
-    // A cancelled statement stops the work.
+    // A cancellation of the statement stops the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let extracted = ingest::parse::extract(text, content_type, &Preprocess::default(), &bounds)?;
     if chunking.strategy != Strategy::Semantic {
@@ -44,14 +44,14 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
     }
     let sentences = Sentences::of(&extracted.text, &chunking, &tokenizer, &bounds)?;
     let distances = distances(&embedder, &sentences.texts())?;
-    // The models' time is not the text's.
+    // The time of the models does not count as time that the text takes.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     let chunks = semantic_chunk(&sentences, &distances, &chunking, &tokenizer, &extracted.marks, &bounds)?;
     Ok(placed(chunks, text, content_type))
 }
 
-/// Chunks with their places in the text that was given, which may have other line ends. Chunks of HTML are of the Markdown that
-/// was made of it.
+/// Finds the chunks in the text that was given, which may have other line ends. Chunks of HTML are slices of
+/// the Markdown that was made of it.
 fn placed(mut chunks: Vec<Chunk>, given: &str, content_type: ContentType) -> Vec<Chunk> {
     if content_type != ContentType::Html && given.contains(['\r', '\u{feff}']) {
         let places = Places::of(given);
@@ -62,7 +62,7 @@ fn placed(mut chunks: Vec<Chunk>, given: &str, content_type: ContentType) -> Vec
     chunks
 }
 
-/// How far each sentence is from the next one.
+/// The distance of each sentence from the next one.
 fn distances(embedder: &Embedder, sentences: &[&str]) -> Result<Vec<f32>> {
     let mut distances = Vec::with_capacity(sentences.len().saturating_sub(1));
     let mut before: Option<Vec<f32>> = None;
@@ -76,5 +76,5 @@ fn distances(embedder: &Embedder, sentences: &[&str]) -> Result<Vec<f32>> {
     Ok(distances)
 }
 
-/// Sentences that are embedded at a time.
+/// The number of sentences that are embedded at a time.
 const PART: usize = 1_000;

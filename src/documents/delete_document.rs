@@ -10,7 +10,7 @@ use kb_types::error::{Error, Result};
 use kb_types::{Filter, Json};
 use std::collections::HashSet;
 
-/// Documents from which on a deletion has the worker look: so many went that their words are worth folding.
+/// From this many deleted documents on, a deletion wakes the worker, because it is worth folding their words.
 const MANY: usize = 256;
 
 /// Deletes documents. Returns for each id, in order, whether it existed.
@@ -22,7 +22,8 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
             return Err(Error::of_a_row(&external_id, "Delete the row"));
         }
         let deleted = stored::delete(&locked)?;
-        // Of no others: one that is put meanwhile, under a name that had no document yet or another one, has its job, too.
+        // Only jobs of documents that were deleted: a document that is put meanwhile, under a name that was
+        // free or is another, has its own job.
         queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
         quota::forget();
         Ok(deleted.into_iter().collect::<HashSet<_>>())
@@ -33,7 +34,7 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
 }
 
-/// Deletes the documents that pass a filter. Returns how many.
+/// Deletes the documents that pass a filter. Returns their number.
 pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let argument = |problem: String| Error::Argument { argument: "filter", problem };

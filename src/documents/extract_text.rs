@@ -8,7 +8,7 @@ use kb_types::json_fields::JsonFields;
 use kb_types::{Bounds, Json};
 use serde_json::Value;
 
-/// The text that a row with this JSON as its content would have; `fields` are {include, exclude}.
+/// The text of a row whose content is this JSON; `fields` is {include, exclude}.
 pub fn extract_text(json: &Json, fields: &Value) -> Result<String> {
     let fields =
         JsonFields::parse("fields", fields).map_err(|problems| Error::configuration("fields", problems))?;
@@ -20,7 +20,7 @@ pub fn extract_text(json: &Json, fields: &Value) -> Result<String> {
             setting: "kb.max_document_size",
         });
     }
-    // A cancelled statement stops the work.
+    // A cancellation of the statement stops the work.
     let bounds = Bounds::begin(settings::limits(report::check_interrupts));
     json_text::extract(json, &fields, &bounds)
 }

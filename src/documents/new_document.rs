@@ -1,4 +1,4 @@
-//! A document as it is given, by a caller or by a row: checked completely before anything is stored.
+//! A document that a caller or a row provides. It is checked completely before anything is stored.
 
 use crate::documents::sql::new_documents::NewDocument;
 use crate::settings;
@@ -6,14 +6,14 @@ use kb_text::parse;
 use kb_types::error::{Error, Result};
 use kb_types::{Json, id, sizes};
 
-/// The content of a document, as a caller gives it.
+/// The content of a document, as a caller provides it.
 #[derive(Debug)]
 pub enum Content {
     Text(String),
     Bytes(Vec<u8>),
 }
 
-/// A document as a caller gives it.
+/// A document, as a caller provides it.
 #[derive(Debug)]
 pub struct Given {
     pub external_id: String,

@@ -14,7 +14,7 @@ use kb_types::states::PutStatus;
 use kb_types::{Json, Retrieval};
 use std::collections::{HashMap, HashSet};
 
-/// An error where metadata has a key that is not among those that the knowledge base allows.
+/// Returns an error if metadata has a key that the knowledge base does not allow.
 fn check_keys(retrieval: &Retrieval, metadata: Option<&Json>) -> Result<()> {
     let members = match metadata {
         Some(metadata) if !retrieval.allowed_metadata_keys.is_empty() => metadata.members(),
@@ -27,7 +27,7 @@ fn check_keys(retrieval: &Retrieval, metadata: Option<&Json>) -> Result<()> {
     }
 }
 
-/// Puts all documents or none. Returns what happened to each, in order.
+/// Puts all documents or none. Returns the outcome for each, in order.
 pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let mut documents = Vec::with_capacity(given.len());
@@ -43,14 +43,16 @@ pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutS
         }
         documents.push(document);
     }
-    // As the owner, because writers may not touch the tables themselves; the knowledge base is the caller's own.
+    // Writers may not change the tables themselves, so this runs as the owner. The knowledge base belongs to
+    // the caller's tenant.
     as_owner(|| {
         let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
-        // Before any document is locked: who has it locks further ones.
+        // The quota is locked before any document, because the holder of its lock goes on to lock documents.
         let mut charge = Charge::begin(&kb.tenant_id, kb.kb_no, true)?;
         stored::lock(kb.kb_no, &kb.tenant_id, &ids)?;
         charge.as_mut().map_or(Ok(()), |charge| charge.look(&kb.tenant_id, &ids))?;
-        // New ones cannot be locked before: two calls that put the same ones must not deadlock.
+        // New documents cannot be locked before they are inserted. The order keeps two calls that put the
+        // same ones from deadlocking.
         documents.sort_by(|a, b| a.external_id.cmp(&b.external_id));
         let mut put = HashMap::with_capacity(documents.len());
         let place = Place { kb_no: kb.kb_no, kb_id: &kb.id, tenant_id: &kb.tenant_id, source_no: None };

@@ -6,7 +6,7 @@ use crate::jobs::enqueue;
 use crate::pg::role::as_owner;
 use kb_types::error::Result;
 
-/// Puts failed documents back into the queue. Returns how many.
+/// Puts failed documents back into the queue. Returns their number.
 pub fn retry(kb_id: &str, external_id: Option<&str>) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {

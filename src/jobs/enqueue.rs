@@ -7,7 +7,7 @@ use crate::pg::wake;
 use kb_types::error::Result;
 use kb_types::states::Priority;
 
-/// Enqueues edits, as the owner, and has the worker woken at commit.
+/// Enqueues edits, as the owner, and requests that the commit wake the worker.
 pub fn edits(kb: &KnowledgeBase, documents: &[Subject]) -> Result<()> {
     if documents.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! kb._terms: the words of a text, as kb.chunks.terms has them.
+//! kb._terms: the words of a text, in the form of kb.chunks.terms.
 
 use crate::keyword::sql::words::Language;
 use kb_types::error::Result;

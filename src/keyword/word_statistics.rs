@@ -1,4 +1,4 @@
-//! What BM25 has to know of all chunks that a question by words is asked of.
+//! The statistics that BM25 needs of all chunks among which a question searches by words.
 
 use crate::keyword::sql::read::Pending;
 use kb_search::bm25;
@@ -7,7 +7,7 @@ use kb_types::error::Result;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// How many chunks there are, how long, and how many have each term.
+/// The number of chunks, their total length, and the number of chunks that have each term.
 pub struct Statistics<'a> {
     terms: Vec<&'a [u8]>,
     totals: Totals,
@@ -27,7 +27,7 @@ impl<'a> Statistics<'a> {
         }
     }
 
-    /// Gives those that are there.
+    /// Adds chunks that wait to be folded, and returns those that exist.
     pub fn add_pending(&mut self, pending: Vec<Pending>) -> Result<Vec<(Uuid, Vec<u8>)>> {
         let mut passed: HashMap<Uuid, usize> = HashMap::new();
         for chunk in &pending {
@@ -42,7 +42,7 @@ impl<'a> Statistics<'a> {
                     self.add(&words, 1)?;
                     here.push((id, words));
                 }
-                // Each that came and went takes one away, and added none.
+                // Each chunk that came and went cancels one deletion, and was not added.
                 Pending::Went(id, words) => match passed.get_mut(&id).filter(|times| **times > 0) {
                     Some(times) => *times -= 1,
                     None => self.add(&words, -1)?,

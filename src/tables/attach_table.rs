@@ -1,4 +1,4 @@
-//! kb.attach_table: a table's rows become documents, now and with every change.
+//! kb.attach_table: makes a table's rows documents, now and with every change.
 
 use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
@@ -26,12 +26,12 @@ use kb_types::tenancy::SHARED;
 use kb_types::{Adopt, Embedder, RowContent, RowSource};
 use serde_json::Value;
 
-/// What a caller asks for.
+/// The arguments of a caller.
 #[derive(Debug)]
 pub struct WantedTable {
     /// A template, or names of columns.
     pub content: String,
-    /// Which values of JSON are text: {include, exclude, type_column, types}.
+    /// Which values of JSON count as text: {include, exclude, type_column, types}.
     pub json_fields: Value,
     pub published_when: Option<String>,
     pub metadata: Vec<String>,
@@ -44,13 +44,13 @@ pub struct WantedTable {
     pub adopt: Option<String>,
 }
 
-/// What to do where triggers would not tell of all changes.
+/// The advice for a table whose triggers would not report all changes.
 const RELATIVES: &str = "A statement fires the triggers of the table that it names only, so changes would be missed: attach the partitioned table, or a table of its own.";
 
-/// Rows that are looked at together when a condition changed.
+/// The number of rows that are compared together after a condition changed.
 const BATCH: usize = 1000;
 
-/// Attaches a table, or changes how an attached one is read. Returns the source's number.
+/// Attaches a table, or changes how an attached one is read. Returns the number of the source.
 pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let table = table::find(relation)?
@@ -82,7 +82,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         attached_by,
         attached_by_oids,
     };
-    // As the worker will read it: what the role may not do is told now.
+    // The worker will read the table in this way, so a missing right is reported now.
     rows::check(&source)?;
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
@@ -99,7 +99,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
         before.as_ref().map_or(Ok(()), source_tables::drop_triggers)?;
         create_triggers(&source)?;
         match before {
-            // Its documents are of rows that went with the table of this name that was there before.
+            // The documents belong to rows of an earlier table of this name, which were dropped with it.
             Some(_) if is_another => changes::append(source.source_no, What::Truncated, &[], &[])?,
             Some(before) => hide_what_is_no_more(&before, &source)?,
             None => {}
@@ -109,8 +109,9 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
     })
 }
 
-/// Whether the tenants whose rows a column says are can ask the knowledge base that these become documents of. Nobody but tenant ''
-/// knows of one of tenant ''; a tenant that has a name may share one with them later.
+/// Checks that the tenants that a column names can query the knowledge base to which their rows' documents
+/// go. Only tenant '' sees a knowledge base of tenant ''; a tenant that has a name may share its knowledge
+/// base later.
 fn check_readers(kb: &KnowledgeBase) -> Result<()> {
     if kb.tenant_id == SHARED || shares::any(kb.kb_no)? {
         return Ok(());
@@ -131,20 +132,22 @@ fn check_readers(kb: &KnowledgeBase) -> Result<()> {
     Ok(())
 }
 
-/// Makes a source's triggers.
+/// Creates the triggers of a source.
 fn create_triggers(source: &Source) -> Result<()> {
     let create = |member: &Member| table::create_triggers(source, member);
-    // Those of the table itself first: they lock it, so that it gets no further partitions.
+    // The triggers of the table itself come first: creating them locks the table, so that it gets no further
+    // partitions.
     table::members(source.relation)?.first().map_or(Ok(()), create)?;
     let members = table::members(source.relation)?;
     members.iter().skip(1).try_for_each(create)?;
     let partitions: Vec<i64> = members.iter().skip(1).map(Member::oid).collect();
     catalog::set_partitions(source.source_no, &partitions)?;
-    // ALTER TABLE has new partitions followed, of which there must be none by now.
+    // ALTER TABLE makes kb follow new partitions, of which there must be none by now.
     members.iter().try_for_each(|member| table::set_firing(source, member))
 }
 
-/// Where documents could now be of rows that they are not made of any more: those are gone at this commit.
+/// Hides documents that may belong to rows from which they are no longer made. They leave the answers with
+/// this commit.
 fn hide_what_is_no_more(before: &Source, source: &Source) -> Result<()> {
     if before.key != source.key || before.config.tenant != source.config.tenant {
         return changes::append(source.source_no, What::Truncated, &[], &[]);
@@ -219,7 +222,7 @@ fn check_table(table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Reads and checks everything that was asked for; all problems are reported together.
+/// Parses and checks all arguments; all problems are reported together.
 fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>) -> Result<RowSource> {
     let mut problems = Vec::new();
     let names =
@@ -282,7 +285,7 @@ fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>)
         }
     }
     if let Some(text) = &wanted.published_when {
-        // Literals are read by the types of columns, which may be the owner's work.
+        // Literals are parsed by the types of the columns, which the owner may have written.
         let condition = as_role_of_name(&table.owner, || Condition::parse_argument(table.relation, text))?;
         if condition.is_mutable() {
             problems.push(

@@ -1,4 +1,5 @@
-//! Partitions of attached tables that come and go: what the statement itself does, and what it leaves to the worker. As the owner.
+//! Partitions that join or leave attached tables: what the statement itself does, and what it leaves to the
+//! worker. Must run as the owner.
 
 use super::source_tables::relocated;
 use crate::pg::ddl_event::is_locked_here;
@@ -13,10 +14,10 @@ use crate::tables::sql::sources::{Source, catalog};
 use kb_types::error::Result;
 use std::ffi::CStr;
 
-/// While the worker waits for a lock on a partition nobody else begins to use it.
+/// While the worker waits for a lock on a partition, no other session can begin to use it.
 const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];
 
-/// The partitions that a source's table has by now, and the oids of those that it has no more.
+/// The partitions that a source's table has now, and the oids of those that it no longer has.
 fn compare(source: &Source) -> Result<(Vec<Member>, Vec<i64>)> {
     let members: Vec<Member> = table::members(source.relation)?.into_iter().skip(1).collect();
     let is_gone = |oid: &i64| !members.iter().any(|member| member.oid() == *oid);
@@ -24,9 +25,11 @@ fn compare(source: &Source) -> Result<(Vec<Member>, Vec<i64>)> {
     Ok((members, gone))
 }
 
-/// In a statement that has altered a source's table: gives triggers to the partitions that the statement has added, takes them off those
-/// that it has detached, and writes down that there are such, from which moment on no answer has rows of the latter. It reads no rows,
-/// and waits for no lock: what the statement itself has not locked is left to the worker, and so is what fails. Whether there are any.
+/// Called in a statement that has altered a source's table. Creates triggers on the partitions that the
+/// statement has added, drops those on the partitions that it has detached, and records both, after which no
+/// answer contains rows of detached partitions. It reads no rows and waits for no lock: it leaves to the
+/// worker what the statement itself has not locked, and whatever fails. Returns whether there are any such
+/// partitions.
 pub fn note(source: &Source) -> Result<bool> {
     let (members, gone) = compare(source)?;
     let new: Vec<Member> =
@@ -48,13 +51,14 @@ fn left_to_the_worker(result: Result<()>) -> Result<()> {
     result.or_else(|error| if is_cancel(&error) { Err(error) } else { Ok(()) })
 }
 
-/// Writes down that partitions came or went. Rows of those that went are in no answer until the worker has looked.
+/// Records that partitions joined or left. No answer contains rows of those that left until the worker has
+/// looked.
 pub fn note_gone(source_no: i64, gone: &[i64]) -> Result<()> {
     let keys: Vec<String> = gone.iter().map(i64::to_string).collect();
     changes::append(source_no, What::Partitions, &[], &keys)
 }
 
-/// Makes the triggers of a partition that has none.
+/// Creates the triggers on a partition that has none.
 fn create_triggers(source: &Source, member: &Member) -> Result<()> {
     if table::followed(source.source_no, &[member.oid()])?.is_empty() {
         table::create_triggers(source, member)?;
@@ -63,8 +67,9 @@ fn create_triggers(source: &Source, member: &Member) -> Result<()> {
     Ok(())
 }
 
-/// Takes up what was written down of partitions: their documents are gone until the worker has looked for their rows, and the rows of new
-/// ones are to be enqueued. `source` is None where its table is gone, or must not be read. By the worker.
+/// Processes what was recorded about partitions: their documents are hidden until the worker has looked for
+/// their rows, and the rows of new partitions are to be enqueued. `source` is None if its table no longer
+/// exists, or must not be read. For the worker.
 pub fn take_up(source_no: i64, source: Option<&Source>) -> Result<()> {
     let (taken, mut gone) = changes::of_partitions(source_no)?;
     if let Some(source) = source {
@@ -82,9 +87,10 @@ pub fn take_up(source_no: i64, source: Option<&Source>) -> Result<()> {
     changes::delete(source_no, &taken)
 }
 
-/// Makes the triggers of a partition that has none, where the statement that added it could not. Whatever was changed there before they
-/// were made is looked at: its rows are enqueued after this, and its documents are gone until it is known whether they have rows.
-/// Where they cannot be made, kb.sources says so. An error (55P03) where somebody has locked it. By the worker.
+/// Creates the triggers on a partition that has none, because the statement that added it could not. Changes
+/// before that moment are found afterwards: the rows of the partition are enqueued, and its documents are
+/// hidden until it is known whether they have rows. If the triggers cannot be created, kb.sources says so.
+/// Returns an error (55P03) if a session has the partition locked. For the worker.
 pub fn follow(source: &Source, member: &Member) -> Result<()> {
     if !table::followed(source.source_no, &[member.oid()])?.is_empty() {
         return Ok(());
@@ -96,7 +102,8 @@ pub fn follow(source: &Source, member: &Member) -> Result<()> {
     }
 }
 
-/// After a restore partitions have other oids: of which one each document is is not known until its row is read again. By the worker.
+/// Forgets in which partition the row of each document was read. After a restore the partitions have other
+/// oids, and this is known again only when the row is read again. For the worker.
 pub fn forget() -> Result<()> {
     row_documents::forget_partitions()?;
     for source in catalog::partitioned()? {

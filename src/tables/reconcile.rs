@@ -1,4 +1,5 @@
-//! kb.reconcile: compares attached tables with their documents, and mends what differs: after triggers were disabled, say.
+//! kb.reconcile: compares attached tables with their documents and repairs the differences, which arise while
+//! triggers are disabled, for example.
 
 use crate::builds::knowledge_bases;
 use crate::pg::role::as_owner;
@@ -15,26 +16,27 @@ use crate::tables::sql::sources::{Source, catalog, rows};
 use kb_types::error::Result;
 use kb_types::row_key;
 
-/// Rows and documents that are compared together.
+/// The number of rows or documents that are compared together.
 const BATCH: usize = 500;
 
-/// What a comparison found.
+/// The result of a comparison.
 #[derive(Debug, Default, Clone)]
 pub struct Drift {
     /// The table, with its schema, quoted.
     pub table: String,
-    /// Rows that are published.
+    /// The number of published rows.
     pub rows: i64,
-    /// Of these, rows without a document.
+    /// Of these, the number of rows without a document.
     pub missing: i64,
-    /// Rows whose document is of another text.
+    /// The number of rows whose document has another text.
     pub changed: i64,
-    /// Documents without a row that is published.
+    /// The number of documents without a published row.
     pub orphaned: i64,
 }
 
-/// Compares each table that is attached to a knowledge base; what differs is in no answer (orphaned documents) or read again
-/// by the worker (the others). A table that is gone is left out with a WARNING, and an error where there is no other.
+/// Compares each table that is attached to a knowledge base with its documents. Orphaned documents leave the
+/// answers, and the worker reads the other rows that differ again. A table that no longer exists is skipped
+/// with a WARNING, or causes an error if it is the only one.
 pub fn reconcile(kb_id: &str) -> Result<Vec<Drift>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {
@@ -43,14 +45,14 @@ pub fn reconcile(kb_id: &str) -> Result<Vec<Drift>> {
             let source_no = source.source_no;
             let source = match located(source) {
                 Ok(source) => source,
-                // Its fault stops no other.
+                // The error of one table does not affect the others.
                 Err(error) => {
                     catalog::set_error(source_no, Some(&error.to_string()))?;
                     left.push(error);
                     continue;
                 }
             };
-            // What is wrong still is found again.
+            // An error that persists will be found again.
             catalog::set_error(source_no, None)?;
             let mut drift = Drift { table: source.relation_name.clone(), ..Drift::default() };
             compare_rows(&source, &mut drift)?;
@@ -68,7 +70,7 @@ pub fn reconcile(kb_id: &str) -> Result<Vec<Drift>> {
     })
 }
 
-/// Every row has a document of its text.
+/// Finds rows that have no document of their text.
 fn compare_rows(source: &Source, drift: &mut Drift) -> Result<()> {
     let most = settings::max_document_size();
     let mut after = Vec::new();
@@ -84,7 +86,7 @@ fn compare_rows(source: &Source, drift: &mut Drift) -> Result<()> {
             rows.iter_mut().for_each(|row| row.place += range.start);
             Ok(rows)
         })?;
-        // A row that cannot be read has a document that says why.
+        // A row that cannot be read has a document that gives the reason.
         for place in unreadable {
             tenants.push(page[place].tenant.clone().unwrap_or_else(|| source.tenant_id.clone()));
             external_ids.push(row_key::encode(&keys[place]));
@@ -92,7 +94,7 @@ fn compare_rows(source: &Source, drift: &mut Drift) -> Result<()> {
         }
         for row in rows {
             let (external_id, tenant) = (row_key::encode(&keys[row.place]), row.tenant.clone());
-            // A row that cannot become a document has one that says why.
+            // A row that cannot become a document has one that gives the reason.
             let hash = match row_document::of_row(source, &external_id, row, most) {
                 Ok(None) => continue,
                 Ok(Some(document)) => Some(document.hash().to_vec()),
@@ -120,7 +122,7 @@ fn compare_rows(source: &Source, drift: &mut Drift) -> Result<()> {
     }
 }
 
-/// Every document has a row.
+/// Finds documents that have no row.
 fn compare_documents(source: &Source, drift: &mut Drift) -> Result<()> {
     let mut after = 0;
     loop {

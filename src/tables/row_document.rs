@@ -1,4 +1,4 @@
-//! The document that a row of an attached table is.
+//! Makes a document of a row of an attached table.
 
 use crate::documents::new_document;
 use crate::documents::new_document::{Content, Given};
@@ -11,7 +11,7 @@ use kb_text::json_text;
 use kb_types::error::{Error, Result};
 use kb_types::{Bounds, Json};
 
-/// The document of a row, whose text was read up to `most` bytes; None where the row has no text.
+/// The document of a row, whose text was read up to `most` bytes, or None if the row has no text.
 pub fn of_row(
     source: &Source,
     external_id: &str,

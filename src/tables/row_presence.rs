@@ -1,4 +1,4 @@
-//! Which rows of attached tables are there, where some of them cannot be read: those cost no other.
+//! Which rows of attached tables exist. A row that cannot be read does not affect the others.
 
 use crate::pg::subtransaction::in_subtransaction;
 use crate::tables::sql::sources::{Source, rows};
@@ -7,20 +7,20 @@ use kb_types::error::{Error, Result};
 use kb_types::row_key;
 use std::ops::Range;
 
-/// Classes of SQLSTATE that no value of a row causes: connection, serialisation, names and rights, resources, intervention,
-/// system, internal.
+/// The SQLSTATE classes of errors that the values of a row do not cause: connection, serialisation, names and
+/// rights, resources, intervention, system, internal.
 const NOT_OF_A_ROW: &[&str] = &["08", "25", "40", "42", "53", "55", "57", "58", "XX"];
 
-/// What is there of rows that were asked for, by their places.
+/// The outcome for the requested rows, by their places.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Presence {
-    /// There is no such row, or it is not published, or not visible to the table's owner.
+    /// These rows do not exist, are not published, or are not visible to the table's owner.
     pub absent: Vec<usize>,
-    /// Reading it is an error.
+    /// Reading these rows raises an error.
     pub unreadable: Vec<usize>,
 }
 
-/// What is there of rows, given by tenant and external_id. An error where no row can be read.
+/// Looks for rows, given by tenant and external_id. Returns an error if no row can be read.
 pub fn presence(source: &Source, names: &[(&str, &str)]) -> Result<Presence> {
     let key =
         |(_, external_id): &(&str, &str)| row_key::decode(external_id, source.key.len()).unwrap_or_default();
@@ -38,9 +38,9 @@ pub fn presence(source: &Source, names: &[(&str, &str)]) -> Result<Presence> {
     Ok(Presence { absent, unreadable })
 }
 
-/// Reads rows by ranges of their places, each in a subtransaction: where one of them cannot be read, halves of the range.
-/// Returns what was read, and the places of those that cannot be. What no row causes ends it: a column or a right that is
-/// missing, a lock, a wish to cancel.
+/// Reads rows by ranges of their places, each in a subtransaction. If one of them cannot be read, the range
+/// is halved. Returns what was read, and the places of the rows that cannot be read. An error that no row
+/// causes ends the work: a missing column or right, a lock, a cancellation.
 pub fn read_apart<T>(
     count: usize,
     mut read: impl FnMut(Range<usize>) -> Result<Vec<T>>,

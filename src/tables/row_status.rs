@@ -1,4 +1,4 @@
-//! kb.row_status: what has become of a row of an attached table.
+//! kb.row_status: the state of a row of an attached table.
 
 use crate::pg::role::as_owner;
 use crate::tables::sql::row_documents;
@@ -7,8 +7,8 @@ use crate::tables::sql::sources::{catalog, table};
 use crate::tenants::bindings;
 use kb_types::error::Result;
 
-/// The status of a row in each knowledge base that its table is attached to, by their ids. The row is one of the session's
-/// tenant, where a column says whose rows are.
+/// The status of a row in each knowledge base to which its table is attached, by the ids of these. If a
+/// column holds the tenant, the row is one of the session's tenant.
 pub fn row_status(relation: u32, external_id: &str) -> Result<Vec<(String, RowStatus)>> {
     let tenant = bindings::current()?;
     let of_source = |source: catalog::Source| {

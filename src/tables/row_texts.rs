@@ -1,4 +1,4 @@
-//! Whether documents are of the texts that the rows of attached tables have.
+//! Compares the texts of documents with those of the rows of attached tables.
 
 use super::row_document;
 use crate::settings;
@@ -8,8 +8,9 @@ use kb_types::error::Result;
 use kb_types::row_key;
 use std::collections::BTreeSet;
 
-/// Of rows, given by tenant and external_id, the places of those whose document is of another text, or whose row is no document. An
-/// error where one of them cannot be read. Each may have as many bytes as a document.
+/// For rows, given by tenant and external_id: the places of those whose document has another text, or which
+/// have no text. Returns an error if one of them cannot be read. The text of each may be as long as a
+/// document.
 pub fn of_other_text(source: &Source, names: &[&(String, String)]) -> Result<BTreeSet<usize>> {
     let (tenants, external_ids): (Vec<String>, Vec<String>) = names.iter().copied().cloned().unzip();
     let stored = row_documents::hashes(source, &tenants, &external_ids)?;

@@ -1,13 +1,15 @@
-//! kb._rows_changed: the trigger of an attached table writes down which rows a statement changed. It reads
-//! nothing else of them, and no fault of kb's, or of a condition that a user wrote, fails the statement.
+//! kb._rows_changed: the trigger of an attached table records which rows a statement changed. It reads
+//! nothing else of them, and neither a fault of kb nor one of a condition that a user wrote makes the
+//! statement fail.
 //!
-//! Triggers append keys to kb.changes, many in a row of it: no upsert, no foreign key, nothing that another
-//! session could have locked. A condition that users wrote is evaluated only where a column that it reads may
-//! have changed. A row of which it is not true any more is gone, like a deleted one. The statement deletes
-//! nothing of kb; the worker does.
+//! Triggers append keys to kb.changes, many in one row, without an upsert, a foreign key or anything else
+//! that another session could have locked. A user's condition is evaluated only if a column that it reads may
+//! have changed. A row of which it is no longer true counts as deleted. The statement deletes nothing of kb;
+//! the worker does.
 //!
-//! **Invariant:** a user's statement never fails because of kb, and its trigger waits for no lock. What
-//! cannot be told (a condition that fails, a column that is gone) hides the row until the worker has looked.
+//! **Invariant:** a user's statement never fails because of kb, and its trigger waits for no lock. If the
+//! effect of a change cannot be determined (a condition fails, a column is gone), the row is hidden until the
+//! worker has looked.
 
 use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
@@ -26,15 +28,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Keys that are written down together.
+/// The number of keys that are recorded together.
 const BATCH: usize = 1000;
 
 thread_local! {
-    /// Sources by the oids of their triggers. A source that is changed gets new triggers.
+    /// Sources by the oids of their triggers. A source that is altered gets new triggers.
     static SOURCES: RefCell<HashMap<u32, Rc<Source>>> = RefCell::default();
 }
 
-/// Writes down what the statement did.
+/// Records what the statement did.
 pub fn rows_changed(firing: &Firing) -> Result<()> {
     let Some(source) = source(firing)? else { return Ok(()) };
     let mut changes = Written::new(&source);
@@ -42,7 +44,7 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
         return truncated(firing, &source, &mut changes);
     }
     let Some(columns) = columns(firing, &source) else {
-        // A column of the key is gone: the worker finds out which, and says so.
+        // A column of the key is gone. The worker finds out which, and reports it.
         return changes.note(What::Changed);
     };
     let printed = Printed(firing.prints_by_settings(&columns));
@@ -62,18 +64,19 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
     match with_condition {
         Err(error) if is_cancel(&error) => Err(error),
         Err(_) => {
-            // Whether the rows are published cannot be told here: they are hidden until the worker has looked.
+            // It is unknown whether the rows are published, so they are hidden until the worker has looked.
             let mut changes = Written::new(&source);
             printed.run(|| firing.changes(&columns, None, |change| changes.add_gone(change)))?;
             changes.flush()
         }
-        // Outside of the subtransaction, which then needs no number of its own: a row each may call this.
+        // This is outside the subtransaction, which then needs no transaction id of its own: a statement may
+        // call this for each row.
         Ok(()) => changes.flush(),
     }
 }
 
-/// TRUNCATE of a partition, which fires its own trigger, also where its parent is named: its documents are gone until the worker has looked
-/// for their rows.
+/// Handles TRUNCATE of a partition, which fires the partition's own trigger, also if the statement names its
+/// parent. Documents of the partition are hidden until the worker has looked for their rows.
 fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<()> {
     if firing.relation() == source.relation {
         return changes.note(What::Truncated);
@@ -86,7 +89,7 @@ fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<
     Ok(())
 }
 
-/// The source that the trigger is of; None where there is none any more, or it is another table's.
+/// The source of the trigger. Returns None if the source no longer exists, or belongs to another table.
 fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
     let trigger = firing.trigger();
     if let Some(source) = SOURCES.with_borrow(|sources| sources.get(&trigger).cloned()) {
@@ -104,7 +107,7 @@ fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
     Ok(found)
 }
 
-/// The columns by their numbers now; None where the key is not what it was.
+/// The columns by their present numbers, or None if the key has changed.
 fn columns(firing: &Firing, source: &Source) -> Option<Columns> {
     let number = |name: &str| firing.column(name);
     let key: Option<Vec<i16>> = source.key.iter().map(|name| number(name)).collect();
@@ -116,7 +119,7 @@ fn columns(firing: &Firing, source: &Source) -> Option<Columns> {
     Some(Columns { key: key?, tenant, watched })
 }
 
-/// Has keys printed the same in every session; true: settings decide how.
+/// Has keys printed the same in every session. The flag says whether settings affect how they are printed.
 struct Printed(bool);
 
 impl Printed {
@@ -125,12 +128,12 @@ impl Printed {
     }
 }
 
-/// What is written down of one statement.
+/// The changes that are recorded for one statement.
 struct Written<'a> {
     source: &'a Source,
     changed: (Vec<String>, Vec<String>),
     gone: (Vec<String>, Vec<String>),
-    /// That rows without a key changed.
+    /// Whether it is recorded that rows without a key changed.
     is_noted: bool,
 }
 
@@ -143,7 +146,7 @@ impl Written<'_> {
         let (to, id) = match change {
             Change::Changed(id) => (&mut self.changed, id),
             Change::Gone(id) => (&mut self.gone, id),
-            // The worker finds out that the key is gone, and says so.
+            // The worker finds out that the key is gone, and reports it.
             Change::Unknown => return self.note_once(),
         };
         push(to, id);
@@ -177,7 +180,7 @@ impl Written<'_> {
         Ok(())
     }
 
-    /// Writes down a change of no row in particular.
+    /// Records a change that concerns no row in particular.
     fn note(&mut self, what: What) -> Result<()> {
         self.append(what, &[], &[])
     }

@@ -1,4 +1,4 @@
-//! Attached tables: where they are now, and letting go of them.
+//! Attached tables: finds them where they are now, and detaches them.
 
 use crate::pg::role::as_owner;
 use crate::pg::{tenant_roles, txn};
@@ -9,8 +9,8 @@ use crate::tables::sql::{changes, row_documents};
 use crate::tenants::bindings;
 use kb_types::error::{Error, Result};
 
-/// The source with its table as it is now: under another name, or under another oid after a restore. An error where the
-/// table is gone or another's.
+/// The source with its table as it is now, which may have another name, or another oid after a restore.
+/// Returns an error if the table no longer exists or belongs to another role.
 pub fn located(source: Source) -> Result<Source> {
     let Source { source_no, kb_id, relation_name, .. } = &source;
     let found = table::locate(&source)?;
@@ -36,13 +36,15 @@ pub fn located(source: Source) -> Result<Source> {
     })
 }
 
-/// The source with its table as it is now; None where that is gone, or another role's, whose code must not be run.
+/// The source with its table as it is now. Returns None if the table no longer exists, or belongs to another
+/// role, whose code must not be run.
 pub fn relocated(source: Source) -> Result<Option<Source>> {
     let found = table::locate(&source)?.filter(|found| found.is_same_owner);
     Ok(found.map(|found| Source { relation: found.relation, relation_name: found.name, ..source }))
 }
 
-/// The source of a knowledge base that a table is, or else that had a table of the same name which is gone. As the owner.
+/// The source of a knowledge base to which a table belongs, or else the source that had a table of the same
+/// name that no longer exists. Must run as the owner.
 pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
     let sources = catalog::of_knowledge_base_and_table(kb_no, relation)?;
     for source in &sources {
@@ -59,7 +61,8 @@ pub fn of_knowledge_base(kb_no: i64, relation: u32) -> Result<Option<Source>> {
     Ok(None)
 }
 
-/// An error where the transaction does not see all documents of a table: those that were made since its snapshot was taken.
+/// Returns an error if the transaction does not see all documents of a table, because some were made after
+/// its snapshot was taken.
 pub fn must_see_all(function: &str) -> Result<()> {
     match txn::is_read_committed() {
         true => Ok(()),
@@ -70,7 +73,8 @@ pub fn must_see_all(function: &str) -> Result<()> {
     }
 }
 
-/// Takes a source's triggers off its table, and forgets what waits; documents of rows that are gone are deleted. As the owner.
+/// Drops a source's triggers, and discards changes that are waiting; documents of rows that are gone are
+/// deleted. Must run as the owner.
 pub fn let_go(source: &Source) -> Result<()> {
     drop_triggers(source)?;
     row_documents::delete_hidden(source)?;
@@ -78,7 +82,7 @@ pub fn let_go(source: &Source) -> Result<()> {
     catalog::delete(source.source_no)
 }
 
-/// Takes a source's triggers off its table and all partitions that this has or had. As the owner.
+/// Drops a source's triggers on its table and on all partitions that it has or had. Must run as the owner.
 pub fn drop_triggers(source: &Source) -> Result<()> {
     let relation = table::locate(source)?.map_or(source.relation, |found| found.relation);
     let mut relations: Vec<i64> = table::members(relation)?.iter().map(Member::oid).collect();
@@ -86,8 +90,9 @@ pub fn drop_triggers(source: &Source) -> Result<()> {
     table::drop_triggers(source.source_no, &relations)
 }
 
-/// Why a row may not become a document of a tenant; None: it may. The roles that attached the table must be allowed to act for that
-/// tenant, and where a column says whose rows are, so must the role that owns the table. Without any value of the row.
+/// The reason why a row may not become a document of a tenant, or None if it may. The roles that attached the
+/// table must be allowed to act for that tenant. If a column holds the tenant, the owner of the table must be
+/// allowed to, too. The reason contains no value of the row.
 pub fn refusal(source: &Source, tenant_id: &str) -> Option<String> {
     if source.config.tenant.is_some() && !bindings::may_act_for(&source.role_name, tenant_id) {
         return Some(format!("role \"{}\" may not act for its tenant", source.role_name));
@@ -96,7 +101,7 @@ pub fn refusal(source: &Source, tenant_id: &str) -> Option<String> {
         match tenant_roles::may_act_for(name, *oid, tenant_id) {
             Some(true) => None,
             Some(false) => Some(format!("role \"{name}\", which attached the table, may not act for its tenant")),
-            // It acted for the knowledge base's tenant then; of others nobody can say.
+            // The role acted for the knowledge base's tenant at that time; of other tenants nothing is known.
             None if tenant_id == source.tenant_id => None,
             None => Some(format!(
                 "role \"{name}\", which attached the table, is gone, and whether it may act for the row's tenant is not known: attach \

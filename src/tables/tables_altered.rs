@@ -1,16 +1,16 @@
-//! kb._tables_altered, of event triggers: attached tables are dropped, and partitioned ones get partitions
-//! and lose some. It looks only at what its statement has altered or dropped, in the catalogs; it reads no
-//! rows, waits for nobody, and no fault of kb's fails the statement. What else there is to do is the worker's
-//! (`worker/intake/source_changes.rs`).
+//! kb._tables_altered, which event triggers call when attached tables are dropped and when partitioned ones
+//! gain or lose partitions. It looks only at what its statement has altered or dropped, and only in the
+//! catalogs. It reads no rows and never waits, and no fault of kb makes the statement fail. The worker does
+//! the rest (`worker/intake/source_changes.rs`).
 //!
 //! Each partition of an attached table has the triggers, because a statement fires only those of the table
-//! that it names. This trigger gives them to partitions that its statement has locked, since it has made or
-//! attached them; it cannot wait for others. A document knows the partition that its row was read in, so
-//! answers leave out the rows of one that is gone without a look at rows. The row of kb.sources of a dropped
-//! table stays, for a table of the same name that is attached again.
+//! that it names. This function creates them on the partitions that its statement has locked, since it has
+//! created or attached them; it cannot wait for others. A document has the partition in which its row was
+//! read, so answers can leave out the rows of a partition that is gone without looking at rows. The row of
+//! kb.sources of a dropped table stays, for a table of the same name that is attached again.
 //!
 //! **Invariant:** it takes no lock that can wait, reads no row of a user's table, runs nothing that a user
-//! wrote, and updates no row of kb, which another session could have locked.
+//! wrote, and updates no row of kb, because another session could have it locked.
 
 use crate::pg::ddl_event::{DdlEvent, When};
 use crate::pg::role::as_owner;
@@ -32,7 +32,7 @@ thread_local! {
 
 /// Follows what the statement did to attached tables and their partitions.
 pub fn tables_altered(event: &DdlEvent) -> Result<()> {
-    // What kb itself alters here fires the trigger again.
+    // DDL of kb itself in this function fires the trigger again.
     if IS_FOLLOWING.get() || !catalog::any() {
         return Ok(());
     }
@@ -60,7 +60,7 @@ pub fn tables_altered(event: &DdlEvent) -> Result<()> {
 fn after_alter() -> Result<()> {
     for (relation, source_no) in table::altered()? {
         let Some(source) = catalog::find(source_no)?.filter(|source| source.is_partitioned) else { continue };
-        // A trigger of this name may be anybody's.
+        // A trigger of this name may belong to any table.
         let Some(source) = relocated(source)?.filter(|source| source.relation == relation) else { continue };
         if partitions::note(&source)? {
             wake::at_commit(source.kb_no);
@@ -69,7 +69,7 @@ fn after_alter() -> Result<()> {
     Ok(())
 }
 
-/// Documents of a table, or of a partition, that was dropped are in no answer any more. The worker deletes them.
+/// Hides the documents of a table, or of a partition, that was dropped. The worker deletes them.
 fn after_drop() -> Result<()> {
     let dropped = table::dropped()?;
     if dropped.is_empty() {
@@ -77,7 +77,7 @@ fn after_drop() -> Result<()> {
     }
     let mut whole = HashSet::new();
     for source in catalog::dropped()? {
-        // It has another name by now, under which it is there: what was dropped was made like it.
+        // The table exists under another name now; the dropped one was a copy of it.
         if table::locate(&source)?.is_some() {
             continue;
         }

@@ -54,18 +54,18 @@ fn build(row: &Row) -> Result<Build> {
 }
 
 impl Build {
-    /// Queries read it.
+    /// Whether queries read it.
     pub fn is_live(&self) -> bool {
         self.state == BuildState::Live
     }
 
-    /// A run fills it beside the live one.
+    /// Whether a run fills it beside the live one.
     pub fn is_next(&self) -> bool {
         self.state == BuildState::Next
     }
 
-    /// Identifies the build and settings that a document's chunks were made under: the build's number and a hash of
-    /// everything that decides its chunks and vectors.
+    /// Identifies the build and the settings under which a document's chunks were made: the number of the
+    /// build and a hash of everything that decides its chunks and vectors.
     pub fn settings(&self) -> String {
         self.settings_under(self.fingerprint, &self.chunking, &self.preprocess)
     }
@@ -77,7 +77,7 @@ impl Build {
     }
 }
 
-/// The build that queries of a knowledge base read. Under the caller's snapshot.
+/// The build that queries of a knowledge base read, under the caller's snapshot.
 pub fn live(kb_no: i64) -> Result<Build> {
     spi::read_one(
         &format!("SELECT {} FROM kb.builds b WHERE kb_no = $1 AND state = 'live'", columns()),
@@ -87,7 +87,7 @@ pub fn live(kb_no: i64) -> Result<Build> {
     .ok_or_else(|| Error::Internal(format!("knowledge base {kb_no} has no live build")))
 }
 
-/// The build that a run fills beside the live one. Under the caller's snapshot.
+/// The build that a run fills beside the live one, under the caller's snapshot.
 pub fn next(kb_no: i64) -> Result<Option<Build>> {
     spi::read_one(
         &format!("SELECT {} FROM kb.builds b WHERE kb_no = $1 AND state = 'next'", columns()),
@@ -108,13 +108,13 @@ pub fn current(kb_no: i64) -> Result<Vec<Build>> {
     )
 }
 
-/// Whether a build is there that the caller may see. Works on a standby.
+/// Whether the caller can see the build. Works on a standby.
 pub fn is_there(build_no: i64) -> Result<bool> {
     let sql = "SELECT true FROM kb.builds WHERE build_no = $1";
     Ok(spi::read_one(sql, &[Arg::Long(build_no)], |row| row.get::<bool>(0))?.is_some())
 }
 
-/// Builds to be swept: old ones that no open snapshot of this database can still see as live.
+/// The builds to sweep: old ones that no open snapshot of this database can still see as live.
 pub fn old() -> Result<Vec<Build>> {
     spi::write(
         &format!(
@@ -139,7 +139,8 @@ pub fn unlogged() -> Result<Vec<Build>> {
     )
 }
 
-/// Next builds whose runs have no job any more. Others may have come: edits come all the time.
+/// The next builds whose runs have no job left. Jobs that are no part of the run do not count, because
+/// documents are edited all the time.
 pub fn finished_next() -> Result<Vec<Build>> {
     spi::write(
         &format!(
@@ -153,13 +154,13 @@ pub fn finished_next() -> Result<Vec<Build>> {
     )
 }
 
-/// A number for a build (and for the name of its table) before the row is written.
+/// A number for a build, and for the name of its table, before its row is written.
 pub fn next_number() -> Result<i64> {
     spi::write_one("SELECT nextval('kb.build_no_seq')", &[], |row| row.get::<i64>(0))?
         .ok_or_else(|| Error::Internal("no build number".into()))
 }
 
-/// As the owner.
+/// Must run as the owner.
 pub fn insert(build: &Build) -> Result<()> {
     let (chunking, preprocess) = (build.chunking.to_json(), build.preprocess.to_json());
     let mut arguments = Arguments::default();
@@ -190,7 +191,7 @@ pub fn insert(build: &Build) -> Result<()> {
     Ok(())
 }
 
-/// Sets how documents are chunked and preprocessed in this build from now on. As the owner.
+/// Sets how documents are chunked and preprocessed in this build from now on. Must run as the owner.
 pub fn set_settings(build_no: i64, chunking: &Value, preprocess: &Value) -> Result<()> {
     spi::execute(
         "UPDATE kb.builds SET chunking = $2, preprocess = $3 WHERE build_no = $1",
@@ -199,7 +200,7 @@ pub fn set_settings(build_no: i64, chunking: &Value, preprocess: &Value) -> Resu
     Ok(())
 }
 
-/// As the owner or the worker.
+/// For the owner or the worker.
 pub fn set_state(build_no: i64, state: BuildState) -> Result<()> {
     spi::execute(
         "UPDATE kb.builds SET state = $2,
@@ -209,7 +210,8 @@ pub fn set_state(build_no: i64, state: BuildState) -> Result<()> {
     Ok(())
 }
 
-/// Deletes chunks of a build, the next so many after one: the last of them, if there may be more. By the worker.
+/// Deletes up to `limit` chunks of a build after the chunk `after`. Returns the last of them if there may be
+/// more. For the worker.
 pub fn delete_chunks(build_no: i64, after: Uuid, limit: usize) -> Result<Option<Uuid>> {
     let deleted = setting::with(IN_ORDER, || {
         spi::write_one(
@@ -225,10 +227,10 @@ pub fn delete_chunks(build_no: i64, after: Uuid, limit: usize) -> Result<Option<
     Ok(deleted.filter(|(_, count)| *count >= limit as i64).map(|(last, _)| last))
 }
 
-/// Deletes a build with its chunks and vectors. As the owner or the worker.
+/// Deletes a build with its chunks and vectors. For the owner or the worker.
 pub fn delete(build_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.builds WHERE build_no = $1", &[Arg::Long(build_no)])?;
-    // What waits to be folded has no foreign key.
+    // Chunks that wait to be folded have no foreign key.
     spi::execute("DELETE FROM kb.bm25_pending WHERE build_no = $1", &[Arg::Long(build_no)])?;
     Ok(())
 }

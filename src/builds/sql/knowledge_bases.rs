@@ -50,8 +50,8 @@ fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
     })
 }
 
-/// The knowledge base that the caller means by an id: its own tenant's, else tenant shared's, else the one that was first shared
-/// with its tenant.
+/// The knowledge base that a caller means by an id: the one of its own tenant, else the one of tenant shared,
+/// else the one that was first shared with its tenant.
 pub struct Meant {
     tenant: String,
     readable: Vec<String>,
@@ -65,9 +65,10 @@ impl Meant {
         Ok(Meant { tenant, readable })
     }
 
-    /// Of knowledge bases k. In a sub-select, so that the rest is found by its number whatever statistics say.
+    /// The condition on knowledge bases k. It is a sub-select, so that the rest of a statement is found by
+    /// the number of the knowledge base, whatever the statistics say.
     pub fn condition(&self) -> &'static str {
-        // Nearly always nobody shares anything.
+        // In nearly all databases nothing is shared.
         if self.readable.len() == 2 {
             return "WHERE k.kb_no = (
                 SELECT m.kb_no FROM kb.knowledge_bases m WHERE m.id = $1 AND m.tenant_id = ANY ($2)
@@ -98,7 +99,7 @@ pub fn get(id: &str) -> Result<KnowledgeBase> {
     .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })
 }
 
-/// As [`get`], but only one that the caller may change.
+/// Does what [`get`] does, but returns only a knowledge base that the caller may change.
 pub fn get_own(id: &str) -> Result<KnowledgeBase> {
     let kb = get(id)?;
     if kb.tenant_id == bindings::current()? {
@@ -109,16 +110,17 @@ pub fn get_own(id: &str) -> Result<KnowledgeBase> {
     })
 }
 
-/// Locks a knowledge base until the transaction ends, and waits for another transaction that has it locked. Returns the
-/// knowledge base as it is once it is locked, or an error if it was dropped meanwhile. As the owner.
+/// Locks a knowledge base until the transaction ends, and waits for another transaction that has it locked.
+/// Returns the knowledge base as it is once it is locked, or an error if it was dropped meanwhile. Must run
+/// as the owner.
 pub fn lock(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
     lock_for(kb, "NO KEY UPDATE")
 }
 
-/// As [`lock`], also against transactions that put new documents into it: waits for those that have, and others wait for
-/// this one.
+/// Does what [`lock`] does, and also keeps out transactions that put new documents into the knowledge base:
+/// waits for those that already have, and makes others wait.
 pub fn lock_with_documents(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
-    // The foreign key of a new document locks it FOR KEY SHARE.
+    // The foreign key of a new document locks the knowledge base FOR KEY SHARE.
     lock_for(kb, "UPDATE")
 }
 
@@ -128,7 +130,7 @@ fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
         .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb.id.clone() })
 }
 
-/// The number of the new knowledge base; None when the id is taken. As the owner.
+/// Returns the number of the new knowledge base, or None if the id is taken. Must run as the owner.
 pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
     spi::write_one(
         "INSERT INTO kb.knowledge_bases (tenant_id, id, description, embedder, vector_db, chunking, preprocess,
@@ -150,7 +152,7 @@ pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
     )
 }
 
-/// As the owner.
+/// Must run as the owner.
 pub fn update(kb: &KnowledgeBase) -> Result<()> {
     spi::execute(
         "UPDATE kb.knowledge_bases SET description = $2, embedder = $3, chunking = $4, preprocess = $5,
@@ -169,13 +171,14 @@ pub fn update(kb: &KnowledgeBase) -> Result<()> {
     Ok(())
 }
 
-/// With documents, chunks, vectors, jobs, runs and builds, by cascade. As the owner.
+/// Deletes a knowledge base with its documents, chunks, vectors, jobs, runs and builds, by cascade. Must run
+/// as the owner.
 pub fn delete(kb_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.knowledge_bases WHERE kb_no = $1", &[Arg::Long(kb_no)])?;
     Ok(())
 }
 
-/// Changes with every change of the settings.
+/// The ETag, which changes with every change of the settings.
 fn etag(kb: &KnowledgeBase) -> String {
     let text = format!(
         "{:?}\n{}\n{:?}\n{}\n{}\n{}\n{}",

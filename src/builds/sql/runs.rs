@@ -4,7 +4,7 @@ use crate::pg::spi::{self, Arg};
 use kb_types::error::{Error, Result};
 use kb_types::states::{RunState, RunStrategy};
 
-/// Starts a run; its number.
+/// Starts a run and returns its number.
 pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy) -> Result<i64> {
     spi::write_one(
         "INSERT INTO kb.runs (kb_no, tenant_id, strategy) VALUES ($1, $2, $3) RETURNING run_no",
@@ -32,7 +32,7 @@ pub fn count(run_no: i64, added: i64, updated: i64, failed: i64) -> Result<()> {
     Ok(())
 }
 
-/// Ends runs that no document waits for. A replacing run is ended by its switch.
+/// Ends the runs for which no document waits. A replacing run is ended by its switch instead.
 pub fn finish_idle() -> Result<u64> {
     spi::execute(
         "UPDATE kb.runs r SET state = 'done', finished_at = pg_catalog.clock_timestamp()
@@ -51,7 +51,7 @@ pub fn finish(run_no: i64, state: RunState, error: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Documents that failed in a run.
+/// The number of documents that failed in a run.
 pub fn failed(run_no: i64) -> Result<i64> {
     Ok(spi::write_one("SELECT failed FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| {
         row.get::<i64>(0)
@@ -79,12 +79,12 @@ pub fn any_housekeeping() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// A run's knowledge base, if the caller may see it; also of one that this statement began.
+/// The knowledge base of a run, if the caller may see it, also if this statement started the run.
 pub fn knowledge_base(run_no: i64) -> Result<Option<i64>> {
     spi::write_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| row.get(0))
 }
 
-/// Whether a run has ended (or is gone); an error if it failed.
+/// Whether a run has ended or no longer exists. Returns an error if it failed.
 pub fn is_over(run_no: i64) -> Result<bool> {
     let found = spi::read_one(
         "SELECT state, coalesce(error, '') FROM kb.runs WHERE run_no = $1",

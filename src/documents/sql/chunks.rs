@@ -26,7 +26,7 @@ pub struct Existing {
 
 /// A document's chunks in one build, in order.
 pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
-    // As nearly always while a knowledge base is filled.
+    // While a knowledge base is filled, there are nearly always none.
     let key = [Key::Long(document_id), Key::Long(build_no)];
     if probe::count(c"chunks", c"chunks_document", &key, 1) == Some(0) {
         return Ok(Vec::new());
@@ -53,13 +53,13 @@ pub fn may_have(build_no: i64, content_hash: &[u8]) -> bool {
     probe::count(c"chunks", c"chunks_content", &key, 1) != Some(0)
 }
 
-/// Chunks in a row of kb.bm25_pending at most: their ids fit it as they are.
+/// The most chunks in a row of kb.bm25_pending: with these, their ids need no compression.
 const PENDING: usize = 100;
 
 /// A chunk with its identity and place.
 pub type PlacedChunk = (Uuid, usize, Chunk);
 
-/// A chunk of a document, the tenant whose document it is, and what is known of the chunk's words.
+/// A chunk of a document with the tenant of the document, and what is known of the words of the chunk.
 pub struct OwnedChunk<'a> {
     pub document_id: i64,
     pub tenant_id: &'a str,
@@ -69,13 +69,14 @@ pub struct OwnedChunk<'a> {
     pub words: Option<&'a InAdvance>,
 }
 
-/// Inserts chunks of one build. One that is there already (after a crash, say) is an error; done `carefully` it stays as it is.
+/// Inserts chunks of one build. A chunk that exists already (after a crash, for example) is an error, or, if
+/// `carefully` is set, stays as it is.
 pub fn insert(build: &Build, chunks: &[OwnedChunk], carefully: bool) -> Result<()> {
     if chunks.is_empty() {
         return Ok(());
     }
     let language = Language::named(&build.preprocess.language)?;
-    // So many at once, to bound the size of what is written at once.
+    // The number bounds the memory of one statement.
     for part in chunks.chunks(500) {
         let terms = |OwnedChunk { chunk: (_, _, chunk), words, .. }: &OwnedChunk| {
             language.terms_with(&build.preprocess.language, &chunk.whole(), *words)
@@ -127,14 +128,14 @@ fn copy(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {
     let document_ids: BTreeSet<i64> = chunks.iter().map(|owned| owned.document_id).collect();
     let locked: &[&CStr] = match lock_owners(build.build_no, document_ids)? {
         true => &[c"builds", c"documents"],
-        // The foreign key says which is gone.
+        // The foreign key reports which one is missing.
         false => &[],
     };
     copy::write("chunks", rows, locked)?;
     copy::write("bm25_pending", pending, &[])
 }
 
-/// Locks a build and documents as foreign keys do; whether all are there.
+/// Locks a build and documents as foreign keys do. Returns whether all of them exist.
 fn lock_owners(build_no: i64, document_ids: BTreeSet<i64>) -> Result<bool> {
     let sql = "SELECT (SELECT count(*) FROM (SELECT FROM kb.builds WHERE build_no = $1 FOR KEY SHARE) b)
                  + (SELECT count(*) FROM (SELECT FROM kb.documents WHERE document_id = ANY ($2) FOR KEY SHARE) d)";
@@ -186,7 +187,7 @@ fn insert_missing(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Re
     Ok(())
 }
 
-/// Moves kept chunks to their new place; rows that did not move are not touched.
+/// Moves kept chunks to their new places. Rows that did not move are not updated.
 pub fn update_places(build_no: i64, chunks: &[PlacedChunk]) -> Result<()> {
     for part in chunks.chunks(500) {
         let columns = Columns::of(part.iter());
@@ -233,7 +234,7 @@ struct Columns {
     starts: Vec<i32>,
     ends: Vec<i32>,
     locators: Vec<String>,
-    /// Empty: it has none.
+    /// Empty for a chunk without a context.
     contexts: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! kb.documents: putting one.
+//! kb.documents: puts documents.
 
 use crate::pg::spi::{self, Arg};
 use crate::tenants::quota::Charge;
@@ -7,25 +7,25 @@ use kb_types::Json;
 use kb_types::error::Result;
 use kb_types::states::PutStatus;
 
-/// A document as it is put.
+/// A document that is to be put.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewDocument {
     pub external_id: String,
-    /// What was put, where `content` is not that byte for byte.
+    /// The bytes that were put, if `content` does not equal them.
     pub original: Option<Vec<u8>>,
     pub content: String,
     pub content_type: String,
     pub title: Option<String>,
     pub uri: Option<String>,
-    /// None: what the document has already, or none.
+    /// None: the document keeps its metadata, or has none.
     pub metadata: Option<Json>,
-    /// No title, and no uri, means that there is none, not that it stays as it is.
+    /// Whether a missing title or uri means that the document has none, not that it keeps the one it has.
     pub title_is_given: bool,
     pub uri_is_given: bool,
 }
 
 impl NewDocument {
-    /// What stands for a row that could not be read.
+    /// A placeholder for a row that could not be read.
     pub fn without_text(external_id: &str) -> NewDocument {
         NewDocument {
             external_id: external_id.to_string(),
@@ -44,7 +44,7 @@ impl NewDocument {
         !self.content.is_empty()
     }
 
-    /// Bytes of all that is given.
+    /// The number of bytes of everything that is given.
     pub fn size(&self) -> i64 {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let metadata = self.metadata.as_ref().map(Json::as_str).filter(|metadata| *metadata != "{}");
@@ -52,12 +52,13 @@ impl NewDocument {
         (text + length(&self.title) + length(&self.uri) + metadata.map_or(0, str::len)) as i64
     }
 
-    /// Takes it into account before it is put. An error if that is too much.
+    /// Counts the document before it is put. Returns an error if it exceeds the quota.
     pub fn charge(&self, charge: &mut Charge) -> Result<()> {
         charge.add(&self.external_id, self.has_text(), |stored| self.size_with_kept(stored))
     }
 
-    /// Bytes of what is put, and of what stays of the document that is stored in its place, as [`kept`] says.
+    /// The bytes of what is put, and of what remains of the document that is stored in its place, as in
+    /// [`kept`].
     fn size_with_kept(&self, stored: &StoredSize) -> i64 {
         let of = |is_kept: bool, bytes: i64| if is_kept { bytes } else { 0 };
         self.size()
@@ -66,7 +67,7 @@ impl NewDocument {
             + of(self.title.is_none() && !self.title_is_given, stored.title)
     }
 
-    /// Changes when the document must be processed again.
+    /// A hash that changes when the document must be processed again.
     pub fn hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.content_type.as_bytes());
@@ -76,17 +77,18 @@ impl NewDocument {
     }
 }
 
-/// Whose a document is, and where it comes from.
+/// The tenant and the origin of a document.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place<'a> {
     pub kb_no: i64,
     pub kb_id: &'a str,
     pub tenant_id: &'a str,
-    /// None: it is put by a caller.
+    /// None: a caller puts it.
     pub source_no: Option<i64>,
 }
 
-/// Bytes of what stays of a document d where it is not given: metadata ($1), uri ($2, $3), title ($4, $5).
+/// The bytes that remain of a document d where these are not given: metadata ($1), uri ($2, $3), title ($4,
+/// $5).
 fn kept(parts: [&str; 5]) -> String {
     let [metadata, uri, uri_is_given, title, title_is_given] = parts;
     format!(
@@ -96,9 +98,9 @@ fn kept(parts: [&str; 5]) -> String {
     )
 }
 
-/// Inserts or updates a document. A failed document that is put again is updated, even if its content is the same; so is one
-/// that gets another title where that is part of its chunks' context. None,
-/// and nothing is done, where the external_id is taken by a document that comes from elsewhere.
+/// Inserts or updates a document. A failed document that is put again is updated even if its content is the
+/// same, and so is one that gets another title if titles are part of its chunks' context. Returns None, and
+/// does nothing, if the external_id is taken by a document of another origin.
 pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(

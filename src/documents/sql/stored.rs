@@ -1,8 +1,8 @@
-//! kb.documents. How they are put is in new_documents.rs.
+//! kb.documents: reads, locks, deletes and marks documents. new_documents.rs puts them.
 //!
 //! A user's call locks documents in order of document_id ([`lock`]), inserts new ones in order of
 //! external_id, and then locks what belongs to them: chunks, then jobs. The worker locks in the same order
-//! and passes over what is locked ([`lock_current`]).
+//! and skips what is locked ([`lock_current`]).
 
 use crate::filters::filter::condition;
 use crate::jobs::queue::{Job, Subject};
@@ -14,11 +14,11 @@ use kb_types::Filter;
 use kb_types::error::Result;
 use std::collections::HashSet;
 
-/// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over many
-/// documents and the worker do not deadlock. Returns their document_ids.
+/// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over
+/// many documents and the worker do not deadlock. Returns their document_ids.
 ///
-/// Each id is looked up on its own: a plan for all of them at once that was made while the table was empty reads the
-/// whole knowledge base.
+/// Each id is looked up on its own: a plan for all of them that was made while the table was empty would read
+/// the whole knowledge base.
 pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<i64>> {
     let sql = "SELECT l.document_id FROM (
              SELECT (SELECT d.document_id FROM kb.documents d
@@ -27,7 +27,7 @@ pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<
          CROSS JOIN LATERAL (
              SELECT d.document_id FROM kb.documents d WHERE d.document_id = s.document_id FOR NO KEY UPDATE) l";
     let arguments = [Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)];
-    // Planning takes as long as locking a hundred.
+    // Planning takes as long as locking a hundred documents.
     setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, |row| row.get(0)))
 }
 
@@ -36,7 +36,8 @@ pub fn lock_matching(kb_no: i64, tenant_id: &str, filter: &Filter) -> Result<Vec
     let mut arguments = Arguments::default();
     let (kb_no, tenant_id) = (arguments.add(Arg::Long(kb_no)), arguments.add(Arg::Text(tenant_id)));
     let condition = condition(filter, &mut arguments);
-    // Whatever others have: not by the index on all tenants' metadata, which is read by bitmaps only.
+    // The settings keep the planner from using the index on the metadata of all tenants, which only bitmap
+    // scans can read: its cost would depend on what other tenants have.
     setting::with(&[(c"enable_seqscan", c"off"), (c"enable_bitmapscan", c"off")], || {
         spi::write(
             &format!(
@@ -61,25 +62,26 @@ pub fn delete(document_ids: &[i64]) -> Result<Vec<String>> {
     })
 }
 
-/// A document as the worker reads it.
+/// A document in the form that the worker reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stored {
     pub document_id: i64,
     pub content_type: String,
-    /// As it was put.
+    /// The bytes that were put.
     pub original: Vec<u8>,
-    /// It is in the column original: extraction changed it last time, or it was no text.
+    /// Whether these are in the column original, because the last extraction changed them, or because they
+    /// were no text.
     pub has_original: bool,
-    /// Settings of the live chunks, if there are any.
+    /// The settings of the live chunks, if there are any.
     pub settings: Option<String>,
-    /// The chunks are not of this text.
+    /// Whether the chunks belong to another text.
     pub is_edited: bool,
     pub title: Option<String>,
-    /// What models said of it; see [`set_answers`].
+    /// The answers of models about it; see [`set_answers`].
     pub answers: Option<Vec<u8>>,
 }
 
-/// The document of a job, if both are still there and the generation is this one.
+/// The document of a job, if both still exist and the generation is this one.
 pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.original, CASE WHEN d.original IS NULL THEN d.content END, d.document_id, d.content_type,
@@ -109,7 +111,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
     )
 }
 
-/// What was put: the column original (0), else the text (1).
+/// The bytes that were put: column original (0), or else the text (1).
 fn original(row: &Row) -> Result<Vec<u8>> {
     match row.opt::<Vec<u8>>(0)? {
         Some(original) => Ok(original),
@@ -117,17 +119,17 @@ fn original(row: &Row) -> Result<Vec<u8>> {
     }
 }
 
-/// What [`lock_current`] found.
+/// The result of [`lock_current`].
 #[derive(Debug, Default)]
 pub struct Locked {
-    /// Locked, and their jobs have the given generations.
+    /// These are locked, and their jobs have the given generations.
     pub current: HashSet<i64>,
-    /// An open transaction has them locked, or they are gone.
+    /// An open transaction has these locked, or they no longer exist.
     pub busy: HashSet<i64>,
 }
 
-/// Locks documents whose jobs still have the given generations. It waits for nobody: an edit whose transaction stays
-/// open for hours must not stop the others.
+/// Locks documents whose jobs still have the given generations. It never waits: an edit whose transaction
+/// stays open for hours must not delay other documents.
 pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
     let lock = "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1)
@@ -135,7 +137,7 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let locked =
         setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], |row| row.get(0)))?;
     let locked: HashSet<i64> = locked.into_iter().collect();
-    // One plan is kept, which must not depend on how many jobs there are: from document to job.
+    // One plan is kept, from document to job, which must not depend on the number of jobs.
     let with_job = "SELECT d.document_id FROM kb.documents d
          WHERE d.document_id = ANY ($1)
            AND (SELECT j.generation FROM kb.jobs j
@@ -149,7 +151,7 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     Ok(Locked { current, busy })
 }
 
-/// Locks a job's document, as [`lock_current`] does; whether it could be.
+/// Locks a job's document as [`lock_current`] does. Returns whether it could.
 pub fn lock_by_key(job: &Job) -> Result<bool> {
     let locked = spi::execute(
         "SELECT FROM kb.documents WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3
@@ -159,8 +161,8 @@ pub fn lock_by_key(job: &Job) -> Result<bool> {
     Ok(locked > 0)
 }
 
-/// What extraction found, written with the chunks it led to. `text`: (original, content) where the row
-/// must change.
+/// Records the result of extraction, in the transaction that writes the chunks. `text` is (original, content)
+/// if the row must change.
 pub fn set_extracted(
     document_id: i64,
     text: Option<(Option<&[u8]>, &str)>,
@@ -181,7 +183,7 @@ pub fn set_extracted(
     Ok(())
 }
 
-/// As [`set_extracted`], for documents whose rows have their text and title already.
+/// Does what [`set_extracted`] does, for documents whose rows have their text and title already.
 pub fn set_extracted_as_they_are(document_ids: &[i64]) -> Result<()> {
     if document_ids.is_empty() {
         return Ok(());
@@ -191,7 +193,7 @@ pub fn set_extracted_as_they_are(document_ids: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// Keeps what models said of a document while it was cut.
+/// Keeps the answers of models about a document that were needed to cut it.
 pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
     spi::execute(
         "UPDATE kb.documents SET answers = $2 WHERE document_id = $1",
@@ -202,7 +204,7 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
 
 /// Marks documents ready and counts their live chunks.
 pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
-    // From a document's chunks of each build to the build, however many builds are live.
+    // The plan goes from a document's chunks of each build to the build, however many builds are live.
     let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
              processed_at = pg_catalog.clock_timestamp(),
              (chunk_count, token_count) = (
@@ -233,7 +235,7 @@ pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts documents of all tenants back to pending, by status; locks them in the order of [`lock`].
+/// Sets documents of all tenants back to pending, selected by status. Locks them in the order of [`lock`].
 pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
         Which::All => "true",
@@ -254,7 +256,7 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     )
 }
 
-/// Puts failed documents of a tenant, or the one named, back to pending; locks them in the order of [`lock`].
+/// Sets failed documents of a tenant, or the named one, back to pending. Locks them in the order of [`lock`].
 pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> Result<Vec<Subject>> {
     spi::write(
         "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
@@ -271,36 +273,37 @@ fn subject(row: &Row) -> Result<Subject> {
     Ok(Subject { tenant_id: row.get(0)?, name: row.get(1)?, source_no: row.opt(2)? })
 }
 
-/// Which documents [`reset`] takes.
+/// The documents that [`reset`] takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
     All,
     /// Not ready, or made under other settings.
     Outdated,
-    /// With chunks that were made under other settings; not failed.
+    /// Those with chunks that were made under other settings, and that have not failed.
     MadeUnderOthers,
 }
 
-/// Failed documents that the caller can see, and knowledge bases that have one. Works on a standby.
+/// The number of failed documents that the caller can see, and the number of knowledge bases that have one.
+/// Works on a standby.
 pub fn failed() -> Result<(i64, i64)> {
     let sql = "SELECT count(*), count(DISTINCT kb_no) FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL";
     Ok(spi::read_one(sql, &[], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, 0)))
 }
 
-/// Documents of a knowledge base.
+/// The number of documents of a knowledge base.
 pub fn count(kb_no: i64) -> Result<i64> {
     let sql = "SELECT count(*) FROM kb.documents WHERE kb_no = $1";
     Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get::<i64>(0))?.unwrap_or(0))
 }
 
-/// Whether a knowledge base has documents, of any tenant. Under the caller's snapshot; as the owner.
+/// Whether a knowledge base has documents of any tenant, under the caller's snapshot. Must run as the owner.
 pub fn any(kb_no: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1)";
     Ok(spi::read_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
 }
 
-/// What kb.ingest would take up: documents that are not ready or were made under other settings (or `all`);
-/// their number and the length of their texts.
+/// The number of the documents that kb.ingest would process, and the length of their texts: documents that
+/// are not ready or were made under other settings (or `all`).
 pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
     let found = spi::read_one(
         "SELECT count(*), coalesce(sum(coalesce(pg_catalog.octet_length(original), pg_catalog.octet_length(content))), 0)::bigint
@@ -311,7 +314,7 @@ pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
     Ok(found.unwrap_or((0, 0)))
 }
 
-/// The ids of some of those, spread over all.
+/// The ids of some of these documents, spread over all of them.
 pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i64>> {
     spi::read(
         "SELECT document_id FROM kb.documents
@@ -322,7 +325,7 @@ pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i
     )
 }
 
-/// Content type and bytes of a document as it was put.
+/// The content type of a document, and the bytes that were put.
 pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
     spi::read_one(
         "SELECT original, CASE WHEN original IS NULL THEN content END, content_type
@@ -332,7 +335,7 @@ pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
     )
 }
 
-/// Puts documents back to pending.
+/// Sets documents back to pending.
 pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
     spi::write(
         "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1)
@@ -354,7 +357,7 @@ pub fn recount(kb_no: i64, build_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// The external_id of one of these documents that is a row of an attached table, if one is.
+/// The external_id of one of these documents that is a row of an attached table, if any is.
 pub fn any_of_a_row(document_ids: &[i64]) -> Result<Option<String>> {
     spi::write_one(
         "SELECT external_id FROM kb.documents WHERE document_id = ANY ($1) AND source_no IS NOT NULL LIMIT 1",

@@ -1,5 +1,6 @@
-//! Which jobs of kb.jobs may be worked on now. What is found here costs what is due, however many tenants and knowledge
-//! bases there are: nothing is looked for where no job waits, and every step is one descent of an index.
+//! The jobs of kb.jobs that may be worked on now. The cost of finding them depends on the number of due jobs,
+//! not on the number of tenants and knowledge bases: knowledge bases without jobs are not visited, and every
+//! step is one descent of an index.
 
 use crate::jobs::sql::queue;
 use crate::jobs::sql::queue::Job;
@@ -10,10 +11,10 @@ use kb_types::error::Result;
 use kb_types::states::Priority;
 use std::time::Duration;
 
-/// As the index kb.jobs_due has it.
+/// The condition that the index kb.jobs_due has.
 const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt_at IS NULL";
 
-/// Jobs that are made due at once, of those that were delayed or leased.
+/// The most jobs that are made due at once, after a delay or a lease.
 const RETURNED: i64 = 1000;
 
 /// The jobs of one tenant in one knowledge base. The tenant is that of the documents.
@@ -23,9 +24,9 @@ pub struct Backlog {
     pub kb_no: i64,
 }
 
-/// Tenants that have a due job, in their order, from `after` on; None: from the first.
+/// The tenants that have a due job, in order, from `after` on, or from the first for None.
 pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
-    // No text comes before ''.
+    // No text is less than ''.
     let is_after = if after.is_some() { ">" } else { ">=" };
     setting::with(IN_ORDER, || {
         spi::write(
@@ -45,7 +46,7 @@ pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<
     })
 }
 
-/// The tenant of some job: where a worker begins, so that none is always the first.
+/// The tenant of some job. A worker begins with it, so that no tenant is always the first.
 pub fn some_tenant() -> Result<Option<String>> {
     setting::with(IN_ORDER, || {
         spi::write_one(
@@ -60,8 +61,8 @@ pub fn some_tenant() -> Result<Option<String>> {
     })
 }
 
-/// The next knowledge bases, at most `each` of each tenant, after the kb_no that is given with it: one of each tenant,
-/// then a second one of each. With the embedders of their builds.
+/// The next knowledge bases of tenants, at most `each` of each tenant, after the kb_no that is given with the
+/// tenant: one of each tenant, then a second one of each, and so on. With the embedders of their builds.
 pub fn backlogs(
     priority: Priority,
     tenants: &[(String, i64)],
@@ -97,20 +98,21 @@ pub fn backlogs(
     })
 }
 
-/// Which jobs [`claim`] takes.
+/// Limits which jobs [`claim`] takes.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// Jobs at most, in all and of one backlog.
+    /// The most jobs, in all and of one backlog.
     pub limit: usize,
     pub share: usize,
-    /// Embedders that are paused: a document that only waits for vectors of one is passed over.
+    /// Embedders that are paused. A document that waits only for vectors of such an embedder is skipped.
     pub paused: Vec<String>,
-    /// Embedders that are paused for one tenant, and the tenants.
+    /// Embedders that are paused for single tenants, and these tenants.
     pub paused_for: (Vec<String>, Vec<String>),
 }
 
-/// Takes due jobs of these backlogs, in their order; of each those after its job_no, in the order in which they came. No
-/// aggregate has an ORDER BY: from PostgreSQL 16 on all builds would be walked in that order.
+/// Takes due jobs of these backlogs, in their order; of each backlog, those after its job_no in the order in
+/// which they were enqueued. No aggregate has an ORDER BY, because from PostgreSQL 16 on the planner would
+/// walk all builds in that order.
 pub fn claim(
     priority: Priority,
     backlogs: &[(Backlog, i64)],
@@ -167,12 +169,12 @@ pub fn claim(
     })
 }
 
-/// Makes delayed jobs due whose time has come; not the ones that a transaction has locked.
+/// Makes delayed jobs due when their time has come, except those that a transaction has locked.
 pub fn return_delayed() -> Result<()> {
     return_by("next_attempt_at")
 }
 
-/// Ends leases that are over: of jobs that the worker could not renew because a transaction had locked them.
+/// Ends leases that have expired. The worker could not renew these because a transaction had locked the jobs.
 pub fn return_expired() -> Result<()> {
     return_by("leased_until")
 }

@@ -1,15 +1,16 @@
-//! kb.jobs: the queue. What may be claimed is in due_jobs.rs.
+//! kb.jobs: the queue. due_jobs.rs decides which jobs may be claimed.
 //!
-//! A document has at most one job, found by knowledge base, tenant, kind and subject. Its only foreign key is
-//! to the knowledge base, because jobs of other kinds will have other subjects. So who deletes documents
-//! deletes their jobs after them, in the same transaction, and the worker deletes a job whose document
-//! somebody deleted by hand ([`delete_if_orphan`]).
+//! A document has at most one job, found by knowledge base, tenant, kind and subject. The only foreign key of
+//! a job is to the knowledge base, because jobs of other kinds will have other subjects. Therefore a call
+//! that deletes documents deletes their jobs after them, in the same transaction, and the worker deletes a
+//! job whose document somebody deleted by hand ([`delete_if_orphan`]).
 //!
-//! An edit gives the job a new generation and clears its attempts. A generation comes from a sequence, so
-//! none is used twice. A finish deletes the job only under the generation that it was claimed with; otherwise
-//! the lease is given back and the document is processed again. So the last edit is always processed.
+//! An edit gives the job a new generation and clears its attempts. Generations come from a sequence, so none
+//! is used twice. A worker that finishes a job deletes it only under the generation that it claimed; if the
+//! generation has changed, the worker gives the job back and the document is processed again. In this way the
+//! last edit is always processed.
 //!
-//! A lease (`leased_until`) lets a job outlive its worker, which renews it every third of
+//! A lease (`leased_until`) lets a job outlive its worker, which renews the lease every third of
 //! `kb.lease_duration`.
 
 use crate::pg::probe::{self, Key};
@@ -26,41 +27,42 @@ use std::time::Duration;
 pub const COLUMNS: &str =
     "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no, source_no";
 
-/// A document that a worker holds a lease on.
+/// A document on which a worker holds a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     pub kb_no: i64,
-    /// The document's tenant.
+    /// The tenant of the document.
     pub tenant_id: String,
     pub external_id: String,
     pub generation: i64,
     pub attempts: i32,
     pub run_no: Option<i64>,
     pub priority: Priority,
-    /// Its place in the queue, and its identity: the job of a document that was deleted and put again has another one.
+    /// The place in the queue, which also identifies the job: if a document was deleted and put again, its
+    /// new job has another number.
     pub job_no: i64,
-    /// The source whose row is the document; None: it was put.
+    /// The source whose row is the document, or None if it was put.
     pub source_no: Option<i64>,
-    /// The vector that its row had already, and the fingerprint of the embedder that it is of.
+    /// The vector that its row had already, and the fingerprint of the embedder that made it.
     pub adopted: Option<(i64, Arc<[f32]>)>,
 }
 
-/// What a job is about: a name (of a document its external_id) that is unique within its tenant only.
+/// The subject of a job: a name (for a document its external_id) that is unique within its tenant only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     pub tenant_id: String,
     pub name: String,
-    /// The source whose row is the document; None: it was put.
+    /// The source whose row is the document, or None if it was put.
     pub source_no: Option<i64>,
 }
 
-/// Whether a document may wait. Works on a standby.
+/// Whether a document may be waiting. Works on a standby.
 pub fn may_wait(kb_no: i64, tenant_id: &str, external_id: &str) -> bool {
     let key = [Key::Long(kb_no), Key::Text(tenant_id), Key::Text("document"), Key::Text(external_id)];
     probe::count(c"jobs", c"jobs_kb_no_tenant_id_kind_subject_key", &key, 1) != Some(0)
 }
 
-/// Upserts one job per document; one that is there, claimed or not, gets a new generation.
+/// Upserts one job per document. An existing job, claimed or not, gets a new generation.
 pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Option<i64>) -> Result<()> {
     let (tenants, names): (Vec<String>, Vec<String>) =
         documents.iter().map(|subject| (subject.tenant_id.clone(), subject.name.clone())).unzip();
@@ -85,7 +87,7 @@ pub fn enqueue(kb_no: i64, documents: &[Subject], priority: Priority, run_no: Op
     Ok(())
 }
 
-/// Deletes the jobs of a tenant's documents that are deleted; not those of rows of attached tables.
+/// Deletes the jobs of a tenant's documents that are deleted, but not those of rows of attached tables.
 pub fn delete(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<()> {
     setting::with(BY_INDEX, || {
         spi::execute(
@@ -99,7 +101,8 @@ pub fn delete(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<()
     Ok(())
 }
 
-/// Deletes a job whose document an owner deleted by hand (DELETE or TRUNCATE), which leaves the job; whether it was so.
+/// Deletes a job whose document an owner deleted by hand (DELETE or TRUNCATE), which leaves the job behind.
+/// Returns whether that was the case.
 pub fn delete_if_orphan(job: &Job) -> Result<bool> {
     let deleted = spi::execute(
         "DELETE FROM kb.jobs WHERE job_no = (
@@ -112,7 +115,7 @@ pub fn delete_if_orphan(job: &Job) -> Result<bool> {
     Ok(deleted > 0)
 }
 
-/// Extends the leases of jobs that are being worked on, except those that an open transaction has locked.
+/// Extends the leases of jobs in progress, except those that an open transaction has locked.
 pub fn extend(jobs: &[Job], lease: Duration) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $2)
@@ -132,10 +135,11 @@ fn generations(jobs: &[Job]) -> Vec<i64> {
     jobs.iter().map(|job| job.generation).collect()
 }
 
-/// Deletes jobs that nobody touched since they were claimed; the others are given back at once, to be
-/// done again under the new generation. Returns the job_no of the deleted ones. Call with their documents locked.
+/// Deletes jobs that were not edited since they were claimed. The others are given back at once, to be
+/// processed again under the new generation. Returns the job_no of the deleted ones. The caller must have
+/// their documents locked.
 pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
-    // One plan is kept, which must not depend on how many jobs there are.
+    // One plan is kept, which must not depend on the number of jobs.
     let sql = "DELETE FROM kb.jobs j
          WHERE j.job_no = ANY ($1) AND j.generation = ($2::bigint[])[pg_catalog.array_position($1::bigint[], j.job_no)]
          RETURNING j.job_no";
@@ -149,7 +153,8 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
     Ok(finished)
 }
 
-/// Has the documents of a knowledge base that are worked on done again: for other builds than when they were claimed.
+/// Makes the documents of a knowledge base that are in progress be processed again, because there are other
+/// builds than when they were claimed.
 pub fn renew_leased(kb_no: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET generation = pg_catalog.nextval('kb.job_no_seq')
@@ -159,7 +164,7 @@ pub fn renew_leased(kb_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// Makes jobs of a source that is gone those of documents that were put.
+/// Turns jobs of a source that no longer exists into those of documents that were put.
 pub fn let_go(jobs: &[Job], source_no: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET source_no = NULL WHERE job_no = ANY ($1) AND source_no = $2
@@ -169,28 +174,30 @@ pub fn let_go(jobs: &[Job], source_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// Gives a job to whom its document belongs: a source, or none where it was put. Call with the document locked.
+/// Assigns a job to the source of its document, or to none if the document was put. The caller must have the
+/// document locked.
 pub fn give_to(job: &Job, source_no: Option<i64>) -> Result<()> {
     let given = spi::execute(
         "UPDATE kb.jobs SET source_no = $3, leased_until = NULL, next_attempt_at = NULL, attempts = 0, error = NULL, embedder = NULL
          WHERE job_no = $1 AND generation = $2",
         &[Arg::Long(job.job_no), Arg::Long(job.generation), Arg::LongOrNull(source_no)],
     )?;
-    // It was edited since, by whoever it is.
+    // The job was edited since, whoever did that.
     if given == 0 {
         release(std::slice::from_ref(job), Duration::ZERO, None, false)?;
     }
     Ok(())
 }
 
-/// Why a job is given back: the error in words, and the embedder whose fault it is.
+/// Why a job is given back: the error message, and the embedder that caused it.
 #[derive(Debug, Clone, Copy)]
 pub struct Fault<'a> {
     pub text: &'a str,
     pub embedder: Option<&'a str>,
 }
 
-/// Says in kb.documents why these documents still wait, where that is not said yet. Whatever ends the wait takes it back.
+/// Records in kb.documents why these documents are still waiting, unless that is recorded already. Whatever
+/// ends the wait removes it.
 fn tell_documents(jobs: &[Job], fault: Fault) -> Result<()> {
     spi::execute(
         "UPDATE kb.documents d SET error = $3
@@ -206,14 +213,15 @@ fn tell_documents(jobs: &[Job], fault: Fault) -> Result<()> {
     Ok(())
 }
 
-/// Gives jobs back, to be tried again after `delay`; those edited meanwhile at once and without the error, which was
-/// about the text before. An attempt that does not `count` is taken off again. Returns the jobs that could not be given
-/// back because an open transaction has them locked.
+/// Gives jobs back, to be tried again after `delay`. Jobs that were edited meanwhile are due at once and
+/// without the error, which concerned the previous text. If the attempt does not `count`, it is subtracted
+/// again. Returns the jobs that could not be given back because an open transaction has them locked.
 pub fn release(jobs: &[Job], delay: Duration, error: Option<Fault>, count: bool) -> Result<Vec<Job>> {
     give_back(jobs, delay, error, count, false)
 }
 
-/// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count. As [`release`].
+/// Gives back jobs whose chunks are written and whose embedder is paused; the attempt does not count.
+/// Otherwise like [`release`].
 pub fn pause(jobs: &[Job], delay: Duration, error: Fault) -> Result<Vec<Job>> {
     give_back(jobs, delay, Some(error), false, true)
 }
@@ -269,7 +277,8 @@ fn give_back(
     Ok(jobs.iter().filter(is_left).cloned().collect())
 }
 
-/// Makes every job due that nobody works on; one that is just being enqueued is due anyway. As the owner.
+/// Makes every job due that is not in progress. A job that is being enqueued is due in any case. Must run as
+/// the owner.
 pub fn make_due() -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET next_attempt_at = NULL, chunked = NULL WHERE job_no IN (
@@ -280,7 +289,7 @@ pub fn make_due() -> Result<()> {
     Ok(())
 }
 
-/// The same for documents that wait for one embedder. As the owner.
+/// The same for documents that wait for one embedder. Must run as the owner.
 pub fn make_due_for_embedder(embedder: &str) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET next_attempt_at = NULL, chunked = NULL WHERE job_no IN (
@@ -293,9 +302,9 @@ pub fn make_due_for_embedder(embedder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Ends every lease; the jobs are tried again after `delay` (see [`release`]). A database has one worker at a time
-/// (its pid file says so), so what is leased was leased by the caller or by a dead one. Returns the jobs that an open
-/// transaction has locked.
+/// Ends every lease; the jobs are tried again after `delay` (see [`release`]). A database has one worker at a
+/// time (its pid file says so), so every lease belongs to the caller or to a worker that died. Returns the
+/// jobs that an open transaction has locked.
 pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<Vec<Job>> {
     spi::execute(
         "UPDATE kb.jobs SET leased_until = NULL, error = $2, embedder = NULL,
@@ -308,7 +317,8 @@ pub fn release_all(delay: Duration, error: Option<&str>, count: bool) -> Result<
     spi::write(&format!("SELECT {COLUMNS} FROM kb.jobs WHERE leased_until IS NOT NULL"), &[], job)
 }
 
-/// A job over which a worker died, by its place in the queue. Its attempt counts, even if the crash lost the claim.
+/// The job on which a worker died, by its place in the queue. Its attempt counts, even if the crash lost the
+/// claim.
 pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     spi::write_one(
         &format!(
@@ -322,7 +332,7 @@ pub fn take_over(job_no: i64) -> Result<Option<Job>> {
     )
 }
 
-/// Jobs that have had all their attempts, 1,000 at most.
+/// Jobs that have used all their attempts, at most 1,000.
 pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
     spi::write(
         &format!("SELECT {COLUMNS} FROM kb.jobs WHERE attempts >= $1 LIMIT 1000"),
@@ -346,21 +356,22 @@ pub fn job(row: &Row) -> Result<Job> {
     })
 }
 
-/// Whether any job is there, due or not.
+/// Whether any job exists, due or not.
 pub fn any() -> Result<bool> {
     Ok(spi::write_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
 }
 
 /// Whether the caller can see any job. Works on a standby.
 pub fn any_visible() -> Result<bool> {
-    // Every question asks where no worker runs, and then nearly always nothing waits.
+    // If no worker runs, every question asks this, and nearly always nothing is waiting.
     if probe::count(c"jobs", c"jobs_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
     Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
 }
 
-/// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled back.
+/// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled
+/// back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     let found = spi::write_one(
         &format!(
@@ -373,7 +384,7 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Jobs of a knowledge base, counted up to 1,000.
+/// The number of jobs of a knowledge base, counted up to 1,000.
 pub fn waiting(kb_no: i64) -> Result<i64> {
     let found = spi::read_one(
         "SELECT count(*) FROM (SELECT FROM kb.jobs WHERE kb_no = $1 LIMIT 1000) t",
@@ -383,8 +394,8 @@ pub fn waiting(kb_no: i64) -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-/// Errors after which documents that the caller can see wait to be tried again, the most frequent first: those of
-/// embedders, or all others.
+/// The errors after which documents that the caller can see are waiting to be tried again, the most frequent
+/// first: those of embedders, or all others.
 pub fn last_errors(of_embedders: bool, limit: i64) -> Result<Vec<String>> {
     spi::read(
         "SELECT pg_catalog.format('%s (%s documents)', pg_catalog.left(error, 300), count(*)) FROM kb.jobs

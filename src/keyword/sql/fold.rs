@@ -1,4 +1,4 @@
-//! Folding: chunks that came and went become a segment.
+//! Folding: pending insertions and deletions of chunks become a segment.
 
 use super::segments::{Owner, Writer};
 use crate::pg::setting;
@@ -9,19 +9,21 @@ use kb_search::bm25::Builder;
 use kb_types::error::Result;
 use uuid::Uuid;
 
-/// Chunks that are folded at once, about; with those that say that the same ones went, up to twice as many.
+/// The approximate number of chunks that are folded at once. With the rows that record the deletion of the
+/// same chunks it is up to twice as many.
 const AT_ONCE: usize = 20_000;
 
-/// A chunk of a row of kb.bm25_pending that was taken out.
+/// A row that was taken out of kb.bm25_pending.
 struct Taken {
     chunk_id: Uuid,
-    /// Of a chunk that went.
+    /// The words of a chunk that was deleted.
     went: Option<Vec<u8>>,
-    /// Of a chunk that came and is there.
+    /// The words of a chunk that was added and still exists.
     came: Option<Vec<u8>>,
 }
 
-/// Chunks of builds and tenants that wait to be folded and have numbers above `after`: how many, and the last number.
+/// The builds and tenants that have pending rows with numbers above `after`, each with the number of these
+/// rows and the last number.
 pub fn waiting(after: i64) -> Result<Vec<(i64, String, i64, i64)>> {
     spi::write(
         "SELECT build_no, tenant_id, pg_catalog.sum(pg_catalog.cardinality(chunk_ids)), max(pending_no)
@@ -31,8 +33,8 @@ pub fn waiting(after: i64) -> Result<Vec<(i64, String, i64, i64)>> {
     )
 }
 
-/// Deletes what waits of builds that are gone. Not with the knowledge base: the worker may just be folding it, and a
-/// transaction that drops one waits for nobody.
+/// Deletes the pending rows of builds that no longer exist. A drop of a knowledge base does not do this
+/// itself: the worker may be folding the rows, and the drop must not wait for it.
 pub fn delete_of_gone() -> Result<()> {
     let sql = "DELETE FROM kb.bm25_pending p
                WHERE NOT EXISTS (SELECT FROM kb.builds b WHERE b.build_no = p.build_no)";
@@ -40,7 +42,8 @@ pub fn delete_of_gone() -> Result<()> {
     Ok(())
 }
 
-/// Whose chunks those of a build and tenant are; None: the build is gone or old, and so are its rows by this.
+/// The owner of the chunks of a build and tenant. Returns None if the build is gone or old, after deleting
+/// its rows.
 pub fn owner(build_no: i64, tenant_id: &str) -> Result<Option<Owner>> {
     let kb_no = spi::write_one(
         "SELECT kb_no FROM kb.builds WHERE build_no = $1 AND state <> 'old'",
@@ -54,7 +57,7 @@ pub fn owner(build_no: i64, tenant_id: &str) -> Result<Option<Owner>> {
     Ok(kb_no.map(|kb_no| Owner { build_no, kb_no, tenant_id: tenant_id.into() }))
 }
 
-/// Folds chunks that wait into a segment, the oldest first; whether others are left.
+/// Folds the oldest pending rows into a segment. Returns whether others are left.
 pub fn fold(owner: &Owner) -> Result<bool> {
     let taken = take(owner)?;
     let is_full = taken.len() >= AT_ONCE;
@@ -76,8 +79,9 @@ pub fn fold(owner: &Owner) -> Result<bool> {
     Ok(is_full)
 }
 
-/// Takes chunks out, in the order of time, with the words of those that are there. One that came last and is not there has a later row
-/// that says that it went; that one is taken, too.
+/// Takes rows out, the oldest first, with the words of the chunks that exist. If the last row of a chunk says
+/// that it was added but the chunk does not exist, a later row records its deletion, and that row is taken,
+/// too.
 fn take(owner: &Owner) -> Result<Vec<Taken>> {
     let (build_no, tenant_id) = (Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id));
     let last = format!(
@@ -89,8 +93,8 @@ fn take(owner: &Owner) -> Result<Vec<Taken>> {
     );
     let last = spi::write_one(&last, &[build_no, tenant_id], |row| row.opt::<i64>(0))?.flatten();
     let Some(last) = last else { return Ok(Vec::new()) };
-    // Chunks are looked up one by one, whatever statistics say: where these are older than the build, it seems to have none, and a join
-    // would go through all of them for each.
+    // Chunks are looked up one by one, whatever the statistics say. If these are older than the build, the
+    // build seems to have no chunks, and a join would read all chunks for each row.
     let sql = "WITH taken AS (
              DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3
              RETURNING p.pending_no, p.chunk_ids, p.terms)
@@ -103,7 +107,7 @@ fn take(owner: &Owner) -> Result<Vec<Taken>> {
     let mut taken = setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, row))?;
     let gone = gone(&taken);
     if !gone.is_empty() {
-        // IS TRUE: as a condition of its own, which is hashed, whatever plans of joins are enabled.
+        // IS TRUE makes it a condition of its own, which is hashed, whatever join plans are enabled.
         let went = spi::write(
             "DELETE FROM kb.bm25_pending p WHERE p.pending_no = ANY (ARRAY(
                  SELECT min(w.pending_no) FROM kb.bm25_pending w
@@ -119,7 +123,7 @@ fn take(owner: &Owner) -> Result<Vec<Taken>> {
     Ok(taken)
 }
 
-/// The chunks that came last and are not there.
+/// The chunks whose last row says that they were added, and which do not exist.
 fn gone(taken: &[Taken]) -> Vec<Uuid> {
     let last: HashMap<Uuid, &Taken> = taken.iter().map(|taken| (taken.chunk_id, taken)).collect();
     let is_gone = |taken: &&&Taken| taken.went.is_none() && taken.came.is_none();
@@ -129,8 +133,8 @@ fn gone(taken: &[Taken]) -> Vec<Uuid> {
 /// A chunk with its words.
 type Words = (Uuid, Vec<u8>);
 
-/// What remains where a chunk came and went, or went and came again with the same text, which has the same id: chunks that
-/// came, in their order, and chunks that older segments have and that went.
+/// The net effect, if chunks were added and deleted, or deleted and added again with the same text, and so
+/// with the same id: the added chunks, in order, and the deleted chunks that older segments have.
 fn net(taken: Vec<Taken>) -> (Vec<Words>, Vec<Words>) {
     let mut sums: HashMap<Uuid, i64> = HashMap::default();
     for row in &taken {
@@ -139,7 +143,7 @@ fn net(taken: Vec<Taken>) -> (Vec<Words>, Vec<Words>) {
     let (mut came, mut went) = (Vec::new(), Vec::new());
     for Taken { chunk_id, went: gone, came: here } in taken {
         let sum = sums.get(&chunk_id).copied().unwrap_or_default();
-        // Each chunk once.
+        // Each chunk counts once.
         let (list, words) = if sum > 0 { (&mut came, here) } else { (&mut went, gone) };
         if sum != 0
             && let Some(words) = words

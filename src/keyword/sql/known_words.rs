@@ -1,5 +1,5 @@
-//! The lexemes of words that this process has met before: parsing a word and looking it up in dictionaries takes most of the
-//! time that a text's words take.
+//! The lexemes of words that this process has met before. Parsing a word and looking it up in dictionaries
+//! takes most of the time that the words of a text take.
 
 use crate::pg::spi::{self, Arg};
 use crate::pg::{text_search, txn};
@@ -15,7 +15,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex};
 
-/// Words that are remembered at most, of all configurations; then no more are, and all are forgotten before the next text.
+/// The most words that are remembered, of all configurations. When it is reached no more are added, and all
+/// are forgotten before the next text.
 const MOST: usize = 50_000;
 
 /// A lexeme of a word that is known.
@@ -41,19 +42,20 @@ impl Lexeme<'_> {
     }
 }
 
-/// Words, and the lexemes of each.
+/// Words and the lexemes of each.
 #[derive(Default)]
 struct Words {
-    /// By the keys of short words that have one short lexeme or none, the key of that or of no bytes: one place in memory is read.
+    /// By the key of a short word that has at most one lexeme, and a short one: the key of the lexeme, or
+    /// that of no bytes. One place in memory is read.
     short: HashMap<u128, u128>,
-    /// Where the lexemes of other words are.
+    /// The position of the lexemes of each other word.
     places: HashMap<Box<str>, Range<usize>>,
-    /// Each behind its length, in four bytes.
+    /// Each lexeme follows its length, which has four bytes.
     lexemes: Vec<u8>,
 }
 
 impl Words {
-    /// Calls `each` with the lexemes of a word, if it is known.
+    /// Calls `each` with the lexemes of a word. Returns whether the word is known.
     fn recall(&self, word: &str, each: &mut impl FnMut(Lexeme)) -> bool {
         if word.len() <= SHORT
             && let Some(lexeme) = self.short.get(&key(word.as_bytes()))
@@ -73,7 +75,7 @@ impl Words {
         true
     }
 
-    /// Remembers a word with its lexemes; whether it was not known.
+    /// Remembers a word with its lexemes. Returns whether it was new.
     fn learn(&mut self, word: &str, lexemes: &[Vec<u8>]) -> bool {
         if self.recall(word, &mut |_| {}) {
             return false;
@@ -95,16 +97,16 @@ impl Words {
     }
 }
 
-/// What is known under a configuration.
+/// The words that are known under a configuration.
 #[derive(Default)]
 struct Vocabulary {
     words: Words,
-    /// What joined words have beside their own lexemes: those of their parts.
+    /// The lexemes that joined words have in addition to their own: those of their parts.
     parts: Words,
 }
 
 impl Vocabulary {
-    /// Calls `each` with what is known of a text, which is read as [`readable`] has it; the rest is told.
+    /// Calls `each` with the known lexemes of a text, which [`readable`] prepares, and returns the rest.
     fn look_up(&self, text: &str, mut each: impl FnMut(Lexeme, Share)) -> Rest {
         let (mut unknown, mut joined, mut others) = (String::new(), String::new(), String::new());
         let each = std::cell::RefCell::new(&mut each);
@@ -133,13 +135,13 @@ impl Vocabulary {
     }
 }
 
-/// What of a text PostgreSQL is to be asked for.
+/// The parts of a text for which PostgreSQL is to be called.
 struct Rest {
-    /// Words that are not known, each with a space behind it.
+    /// Unknown words, each followed by a space.
     unknown: String,
-    /// Joined words whose parts are not known, likewise.
+    /// Joined words whose parts are unknown, in the same form.
     joined: String,
-    /// What its parser is to read.
+    /// Text for its parser.
     others: String,
 }
 
@@ -148,7 +150,7 @@ impl Rest {
         self.unknown.is_empty() && self.joined.is_empty() && self.others.is_empty()
     }
 
-    /// Calls `each` with its lexemes, and remembers them.
+    /// Calls `each` with the lexemes of these, and remembers them.
     fn find(&self, configuration: u32, mut each: impl FnMut(&[u8], Share)) -> Result<()> {
         let mut others = self.others.clone();
         let words = self.unknown.split_terminator(' ');
@@ -160,7 +162,7 @@ impl Rest {
     }
 }
 
-/// A text as the parser is to read it; calls `each` with what it has of scripts without blanks.
+/// The text that the parser is to read. Calls `each` with signs of scripts that have no blanks.
 fn readable<'a>(text: &'a str, mut each: impl FnMut(&str, Share)) -> Cow<'a, str> {
     let mut tell = |signs: &str, what| match what {
         Cut::Pair | Cut::Alone => each(signs, Share::Word),
@@ -175,12 +177,12 @@ fn readable<'a>(text: &'a str, mut each: impl FnMut(&str, Share)) -> Cow<'a, str
 
 #[derive(Default)]
 struct Known {
-    /// [`text_search::changes`] when all of it was found.
+    /// The value of [`text_search::changes`] when these were found.
     changes: u64,
-    /// By the oid of a text search configuration; None: in it a word may depend on others.
+    /// By the oid of a text search configuration. None: in this configuration a word may depend on others.
     configurations: HashMap<u32, Option<Vocabulary>>,
     count: usize,
-    /// Oids of configurations, by the names that they were last found by.
+    /// The oids of configurations, by the names under which they were last found.
     names: HashMap<String, u32>,
 }
 
@@ -190,19 +192,19 @@ impl Known {
     }
 }
 
-/// Read by helper threads, too; only the main one, which may call PostgreSQL, adds to it.
+/// Helper threads read it, too. Only the main thread, which may call PostgreSQL, adds to it.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
 
-/// What could be said of a text's terms without PostgreSQL.
+/// The terms of a text that could be found without PostgreSQL.
 pub struct InAdvance {
     configuration: u32,
-    /// As [`Known::changes`].
+    /// The value of [`Known::changes`] at that time.
     changes: u64,
     found: Found,
 }
 
 enum Found {
-    /// As kb.chunks.terms has them.
+    /// All terms, in the form of kb.chunks.terms.
     All(Vec<u8>),
     Some {
         occurrences: Occurrences,
@@ -210,8 +212,9 @@ enum Found {
     },
 }
 
-/// The terms of a text, as far as they are known under the configuration that was last found by this name; None: it was not, or
-/// a word may depend on others in it. On any thread: it calls nothing of PostgreSQL.
+/// The terms of a text, as far as they are known under the configuration that was last found by this name.
+/// Returns None if that is not known, or if a word may depend on others in it. May be called on any thread,
+/// because it calls nothing of PostgreSQL.
 pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
     let mut occurrences = Occurrences::of_text(text.len());
     let text = readable(text, |signs, share| occurrences.add(signs.as_bytes(), share));
@@ -228,8 +231,8 @@ pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
     Some(InAdvance { configuration, changes, found })
 }
 
-/// The terms of a text as kb.chunks.terms has them, where much is known `in_advance`; None: that is of another configuration, or
-/// something was altered since.
+/// The terms of a text in the form of kb.chunks.terms, using those found `in_advance`. Returns None if these
+/// belong to another configuration, or if something was altered since.
 pub fn complete(configuration: u32, in_advance: &InAdvance) -> Result<Option<Vec<u8>>> {
     forget_what_changed();
     if in_advance.configuration != configuration || in_advance.changes != lock(&KNOWN).changes {
@@ -245,7 +248,7 @@ pub fn complete(configuration: u32, in_advance: &InAdvance) -> Result<Option<Vec
     }))
 }
 
-/// Remembers which configuration a name means.
+/// Remembers which configuration a name denotes.
 pub fn note_name(name: &str, configuration: u32) {
     let mut known = lock(&KNOWN);
     if known.names.get(name) != Some(&configuration) {
@@ -253,8 +256,8 @@ pub fn note_name(name: &str, configuration: u32) {
     }
 }
 
-/// Calls `each` with every lexeme of a text: what [`text_search::lexemes`] finds, in another order, the parts of joined words, and
-/// what scripts without blanks have in place of words.
+/// Calls `each` with every lexeme of a text. These are the lexemes that [`text_search::lexemes`] finds, in
+/// another order, and in addition the parts of joined words and the signs of scripts without blanks.
 pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8], Share)) -> Result<()> {
     forget_what_changed();
     let text = readable(text, |signs, share| each(signs.as_bytes(), share));
@@ -265,7 +268,7 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8], Share
         return text_search::lexemes(configuration, &text, |lexeme| each(lexeme, Share::Word));
     }
     let known = lock(&KNOWN);
-    // Where an alteration was noted meanwhile, nothing is known.
+    // If an alteration became known meanwhile, no word is known any more.
     let nothing = Vocabulary::default();
     let vocabulary = known.of(configuration).unwrap_or(&nothing);
     let rest = vocabulary.look_up(&text, |lexeme, share| lexeme.tell(share, &mut each));
@@ -273,8 +276,8 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8], Share
     rest.find(configuration, each)
 }
 
-/// Calls `each` with the lexemes of words that were not known, and remembers them as long as there is room; words beyond that are
-/// added to `others`, which the caller gives to PostgreSQL's parser.
+/// Calls `each` with the lexemes of unknown words, and remembers them as long as there is room. Words beyond
+/// that are added to `others`, which the caller passes to PostgreSQL's parser.
 fn find_unknown<'a>(
     configuration: u32,
     unknown: impl Iterator<Item = &'a str>,
@@ -282,7 +285,7 @@ fn find_unknown<'a>(
     each: &mut impl FnMut(&[u8]),
 ) -> Result<()> {
     for word in unknown {
-        // A text may have it several times.
+        // A text may contain the word several times.
         let known = lock(&KNOWN);
         let mut tell = |lexeme: Lexeme| lexeme.tell(Share::Word, &mut |bytes, _| each(bytes));
         let is_known = known.of(configuration).is_some_and(|v| v.words.recall(word, &mut tell));
@@ -300,11 +303,11 @@ fn find_unknown<'a>(
     Ok(())
 }
 
-/// Calls `each` with the lexemes of a joined word's parts that the word does not have by itself, and remembers them where the word
-/// may recur and there is room.
+/// Calls `each` with the lexemes of a joined word's parts that the word does not have by itself. They are
+/// remembered if the word may recur and there is room.
 fn find_parts(configuration: u32, word: &str, each: &mut impl FnMut(&[u8], Share)) -> Result<()> {
     let known = lock(&KNOWN);
-    // A text may have it several times.
+    // A text may contain the word several times.
     let is_known = known
         .of(configuration)
         .is_some_and(|v| v.recall_parts(word, &mut |lexeme, share| lexeme.tell(share, each)));
@@ -330,7 +333,7 @@ fn find_parts(configuration: u32, word: &str, each: &mut impl FnMut(&[u8], Share
     Ok(())
 }
 
-/// Dictionaries and configurations may have been altered.
+/// Forgets what was found if dictionaries or configurations may have been altered since.
 fn forget_what_changed() {
     let changes = text_search::changes();
     let mut known = lock(&KNOWN);
@@ -339,7 +342,8 @@ fn forget_what_changed() {
     }
 }
 
-/// Whether a configuration, $1, has PostgreSQL's parser and dictionaries that look at one word at a time.
+/// Whether a configuration, $1, has PostgreSQL's own parser, and dictionaries that look at one word at a
+/// time.
 const IS_PLAIN: &str = "SELECT EXISTS (
      SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_ts_parser p ON p.oid = c.cfgparser
      WHERE c.oid = $1::oid AND p.prsname = 'default' AND p.prsnamespace = 'pg_catalog'::regnamespace)
@@ -349,19 +353,20 @@ const IS_PLAIN: &str = "SELECT EXISTS (
      WHERE m.mapcfg = $1::oid AND (t.tmplnamespace <> 'pg_catalog'::regnamespace
          OR t.tmplname NOT IN ('simple', 'synonym', 'ispell', 'snowball')))";
 
-/// Whether a word has the same lexemes wherever it stands: the parser is PostgreSQL's own, and so is every dictionary, but for
-/// the thesaurus, which looks at several words.
+/// Whether a word has the same lexemes wherever it stands: the parser is PostgreSQL's own, and so is every
+/// dictionary, and none is a thesaurus, which looks at several words.
 fn has_plain_words(configuration: u32) -> Result<bool> {
     let known = lock(&KNOWN).configurations.get(&configuration).map(Option::is_some);
     if let Some(known) = known {
         return Ok(known);
     }
     let look = || spi::read_one(IS_PLAIN, &[Arg::Long(configuration.into())], |row| row.get::<bool>(0));
-    // There is no newer snapshot than the statement's, whose answer must not be kept.
+    // A parallel process cannot take a newer snapshot than the statement's, and an answer under that one must
+    // not be kept.
     if txn::is_parallel() {
         return Ok(look()? == Some(true));
     }
-    // As it is now, whatever this transaction sees: so are parser and dictionaries.
+    // The newest state counts, whatever this transaction sees, because parser and dictionaries use it, too.
     let is_plain = txn::with_latest_snapshot(look)? == Some(true);
     lock(&KNOWN).configurations.insert(configuration, is_plain.then(Vocabulary::default));
     Ok(is_plain)
@@ -369,7 +374,7 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
 
 fn learn(configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> Result<()> {
     let mut found: Vec<Vec<u8>> = Vec::new();
-    // As it is read where it stands.
+    // The parser reads the word as it does in a text.
     text_search::lexemes(configuration, &format!(" {word}"), |lexeme| found.push(lexeme.to_vec()))?;
     found.iter().for_each(|lexeme| each(lexeme));
     remember(configuration, |vocabulary| vocabulary.words.learn(word, &found));

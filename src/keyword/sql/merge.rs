@@ -1,4 +1,4 @@
-//! Merging: segments of one build and tenant become one, without what is gone.
+//! Merging: segments of one build and tenant become one, without chunks that are gone.
 
 use super::segments::{self, Owner, Pages, Writer};
 use crate::pg::spi::{self, Arg};
@@ -17,20 +17,22 @@ struct Segment {
     went: i32,
 }
 
-/// What a look at segments has led to.
+/// The outcome of an attempt to merge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merged {
     Some,
-    /// They would be too many chunks at once.
+    /// The segments have too many chunks to be merged at once.
     TooLarge,
     Nothing,
 }
 
-/// Segments of which no process has come to merge them in time: then more are merged at once, by whoever comes.
+/// With this many segments, the process that should have merged them has not done so in time. Then any
+/// process may merge more of them at once.
 const MANY: usize = 16;
 
-/// Merges the youngest segments where they are many for their size, or all where many of their chunks are gone; at most `most`
-/// chunks at once, or ten times as many where there are [`MANY`] segments, each of which every question reads.
+/// Merges the youngest segments if they are too many for their size, or all segments if many of their chunks
+/// are gone. Merges at most `most` chunks at once, or ten times as many if there are [`MANY`] segments,
+/// because every question reads each of them.
 pub fn merge(owner: &Owner, most: u64) -> Result<Merged> {
     let segments = segments_of(owner)?;
     let sizes: Vec<levels::Size> = segments
@@ -62,7 +64,7 @@ pub fn merge(owner: &Owner, most: u64) -> Result<Merged> {
     Ok(Merged::Some)
 }
 
-/// Whose segments have more than `least` chunks together.
+/// The owners whose segments have more than `least` chunks together.
 pub fn large(least: u64) -> Result<Vec<Owner>> {
     spi::write(
         "SELECT build_no, kb_no, tenant_id FROM kb.bm25_segments
@@ -72,7 +74,7 @@ pub fn large(least: u64) -> Result<Vec<Owner>> {
     )
 }
 
-/// The oldest first.
+/// In order, the oldest first.
 fn segments_of(owner: &Owner) -> Result<Vec<Segment>> {
     spi::write(
         "SELECT segment_no, age, sum_length, came, went FROM kb.bm25_segments
@@ -90,8 +92,8 @@ fn segments_of(owner: &Owner) -> Result<Vec<Segment>> {
     )
 }
 
-/// New numbers of each segment's chunks, the chunks in the order of these, and the chunks of still older segments that
-/// went; `are_all`: there are none older.
+/// Returns the new numbers of each segment's chunks, the chunks in the order of these numbers, and the
+/// deleted chunks of still older segments; `are_all` says that there are none older.
 fn renumber(merged: &[Segment], are_all: bool) -> Result<(Vec<Vec<u32>>, Vec<Uuid>, Vec<Uuid>)> {
     let came = merged.iter().map(|s| segments::ids(s.segment_no, false)).collect::<Result<Vec<_>>>()?;
     let went = merged.iter().map(|s| segments::ids(s.segment_no, true)).collect::<Result<Vec<_>>>()?;
@@ -100,7 +102,7 @@ fn renumber(merged: &[Segment], are_all: bool) -> Result<(Vec<Vec<u32>>, Vec<Uui
     let mut dead: HashSet<(usize, usize)> = HashSet::new();
     let mut remain = Vec::new();
     for (source, (came, went)) in came.iter().zip(&went).enumerate() {
-        // What a segment says is gone is in older ones, not among its own.
+        // A chunk that a segment marks as deleted is in an older one, not in the segment itself.
         for id in went {
             match here.remove(id) {
                 Some(place) => drop(dead.insert(place)),

@@ -9,5 +9,5 @@ pub mod words;
 
 pub use segments::Owner;
 
-/// Ids to a row of kb.bm25_chunks: 4 kB.
+/// The number of ids in a row of kb.bm25_chunks, which makes 4 kB.
 const IDS_PER_PART: usize = 256;

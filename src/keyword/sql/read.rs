@@ -1,5 +1,5 @@
-//! What keyword search reads: statistics, pages of words, chunks that wait, ids of chunks. As the owner, of one build, and only
-//! what tenants have that the caller may read.
+//! What a question by words reads: statistics, pages of words, pending chunks and ids of chunks. Everything
+//! must run as the owner, concerns one build, and is limited to tenants that the caller may read.
 
 use super::IDS_PER_PART;
 use super::segments::ids_of;
@@ -12,7 +12,7 @@ use kb_types::error::{Error, Result};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Tenants whose chunks in a knowledge base the caller may read: as the policies of kb.chunks have it.
+/// The tenants whose chunks in a knowledge base the caller may read, by the policies of kb.chunks.
 pub fn readable_tenants(kb_no: i64) -> Result<Vec<String>> {
     spi::read(
         "SELECT pg_catalog.unnest(kb.visible_tenants())
@@ -22,7 +22,7 @@ pub fn readable_tenants(kb_no: i64) -> Result<Vec<String>> {
     )
 }
 
-/// A segment, and what it adds to the statistics.
+/// A segment with its contribution to the statistics.
 pub struct Segment {
     pub segment_no: i64,
     pub totals: Totals,
@@ -40,11 +40,12 @@ pub fn segments(build_no: i64, tenants: &[String]) -> Result<Vec<Segment>> {
 
 /// A chunk that waits to be folded.
 pub enum Pending {
-    /// It is there, and has these words.
+    /// It was added, exists, and has these words.
     Came(Uuid, Vec<u8>),
-    /// It is gone, and had these words; a segment has it, or it came and went while it waited.
+    /// It was deleted, and had these words. A segment has it, or it was both added and deleted while it
+    /// waited.
     Went(Uuid, Vec<u8>),
-    /// It came, and is gone again; it is also among those that went.
+    /// It was added, and no longer exists; it is also among those that were deleted.
     CameAndWent(Uuid),
 }
 
@@ -64,7 +65,8 @@ pub fn pending(build_no: i64, tenants: &[String]) -> Result<Vec<Pending>> {
     as_owner(|| by_index(|| spi::read(sql, &[Arg::Long(build_no), Arg::Texts(tenants)], row)))
 }
 
-/// The pages in which segments have terms: for each segment and in it for each term, as bm25::find takes them.
+/// The pages in which segments have terms: for each segment, and in it for each term, in the form that
+/// bm25::find takes.
 pub fn pages(segment_nos: &[i64], terms: &[Vec<u8>]) -> Result<Vec<Vec<Vec<Vec<u8>>>>> {
     let mut found = vec![vec![Vec::new(); terms.len()]; segment_nos.len()];
     let sql = "SELECT s.n::integer, t.n::integer, p.is_own, p.page
@@ -82,7 +84,7 @@ pub fn pages(segment_nos: &[i64], terms: &[Vec<u8>]) -> Result<Vec<Vec<Vec<Vec<u
     let place = |row: &spi::Row| {
         let (segment, term) = (row.get::<i32>(0)? as usize - 1, row.get::<i32>(1)? as usize - 1);
         let pages: &mut Vec<Vec<u8>> = &mut found[segment][term];
-        // The page before is of interest only where none begins with the term.
+        // The preceding page is needed only if no page begins with the term.
         if row.get::<bool>(2)? || pages.is_empty() {
             pages.push(row.get(3)?);
         }
@@ -92,7 +94,8 @@ pub fn pages(segment_nos: &[i64], terms: &[Vec<u8>]) -> Result<Vec<Vec<Vec<Vec<u
     Ok(found)
 }
 
-/// The ids of chunks, each given as the segment's number and its own number in it; in their order.
+/// The ids of chunks, in their order. Each is given by the number of its segment and its number in the
+/// segment.
 pub fn chunk_ids(chunks: &[(i64, u32)]) -> Result<Vec<Uuid>> {
     let mut parts: BTreeMap<(i64, i32), Vec<u8>> = BTreeMap::new();
     let part = |&(segment_no, number): &(i64, u32)| (segment_no, (number as usize / IDS_PER_PART) as i32);

@@ -1,4 +1,4 @@
-//! Writing and reading a segment's rows.
+//! Writes and reads the rows of a segment.
 
 use super::IDS_PER_PART;
 use crate::pg::spi::{self, Arg};
@@ -7,10 +7,10 @@ use kb_types::error::{Error, Result};
 use std::collections::VecDeque;
 use uuid::Uuid;
 
-/// Pages written or read by one statement: about a megabyte.
+/// The number of pages that one statement writes or reads: about a megabyte.
 const PAGES_AT_ONCE: usize = 128;
 
-/// Whose chunks a segment has.
+/// The build, knowledge base and tenant to which the chunks of a segment belong.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     pub build_no: i64,
@@ -18,7 +18,7 @@ pub struct Owner {
     pub tenant_id: String,
 }
 
-/// A segment that is being written: its row is, and pages follow.
+/// A segment that is being written: its row exists, and pages follow.
 pub struct Writer {
     segment_no: i64,
     first_terms: Vec<Vec<u8>>,
@@ -27,7 +27,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// `age` None: it is the youngest.
+    /// With `age` None the new segment is the youngest.
     pub fn begin(owner: &Owner, age: Option<i64>, came: &[Uuid], went: &[Uuid]) -> Result<Writer> {
         let segment_no = spi::write_one(
             "INSERT INTO kb.bm25_segments (build_no, kb_no, tenant_id, age, came, went, sum_length)
@@ -105,7 +105,7 @@ fn write_ids(segment_no: i64, is_gone: bool, ids: &[Uuid]) -> Result<()> {
     Ok(())
 }
 
-/// All ids of one kind of a segment, in the order of their numbers.
+/// All ids of one kind in a segment, in the order of their numbers.
 pub fn ids(segment_no: i64, is_gone: bool) -> Result<Vec<Uuid>> {
     let parts = spi::write(
         "SELECT chunk_ids FROM kb.bm25_chunks WHERE segment_no = $1 AND is_gone = $2 ORDER BY part",
@@ -120,11 +120,11 @@ pub fn ids_of(part: &[u8]) -> impl Iterator<Item = Uuid> {
     part.as_chunks::<16>().0.iter().map(|bytes| Uuid::from_bytes(*bytes))
 }
 
-/// Reads a segment's pages in their order, some at a time.
+/// Reads the pages of a segment in order, a few at a time.
 pub struct Pages {
     segment_no: i64,
     read: VecDeque<Vec<u8>>,
-    /// First term and number of the last page that was read.
+    /// The first term and the number of the last page that was read.
     last: (Vec<u8>, i32),
     is_at_end: bool,
 }

@@ -1,4 +1,4 @@
-//! The words of texts, as a text search configuration makes them.
+//! The words of texts, by a text search configuration.
 
 use super::known_words;
 pub use super::known_words::{InAdvance, in_advance};
@@ -7,12 +7,12 @@ use kb_search::bm25::{Occurrences, Share};
 use kb_types::error::{Error, Result};
 use std::collections::BTreeMap;
 
-/// A text search configuration, looked up.
+/// A text search configuration that was looked up.
 #[derive(Debug, Clone, Copy)]
 pub struct Language(u32);
 
 impl Language {
-    /// By its name in pg_catalog or with its schema.
+    /// Finds it by its name in pg_catalog, or by its qualified name.
     pub fn named(name: &str) -> Result<Language> {
         let oid =
             spi::read_one("SELECT $1::regconfig::oid::bigint", &[Arg::Text(name)], |row| row.get::<i64>(0))?;
@@ -20,7 +20,8 @@ impl Language {
         oid.map(Language).ok_or_else(|| Error::Internal(format!("no text search configuration {name}")))
     }
 
-    /// The words of a question and how much each weighs, which is the sum of what it is given for each time that it is there.
+    /// The words of a question with their weights. A weight is the sum of those that each occurrence of the
+    /// word is given.
     pub fn words(self, question: &str, weight: impl Fn(Share) -> f64) -> Result<BTreeMap<Vec<u8>, f64>> {
         let mut words: BTreeMap<Vec<u8>, f64> = BTreeMap::new();
         known_words::lexemes(self.0, question, |lexeme, share| {
@@ -33,8 +34,8 @@ impl Language {
         Ok(words)
     }
 
-    /// As [`Language::terms`], from what was found `in_advance` where that still holds. Notes the language's name, without which
-    /// nothing can be found in advance.
+    /// As [`Language::terms`], from what was found `in_advance` where that still holds. Notes the language's
+    /// name, without which nothing can be found in advance.
     pub fn terms_with(self, name: &str, text: &str, in_advance: Option<&InAdvance>) -> Result<Vec<u8>> {
         let known = in_advance.map(|known| known_words::complete(self.0, known)).transpose()?.flatten();
         let terms = known.map_or_else(|| self.terms(text), Ok)?;

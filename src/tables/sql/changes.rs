@@ -1,4 +1,5 @@
-//! kb.changes: what statements did to rows of attached tables, until the worker has taken it up. As the owner.
+//! kb.changes: what statements did to rows of attached tables, until the worker has processed it. Must run as
+//! the owner.
 
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
@@ -8,18 +9,18 @@ use kb_types::error::{Error, Result};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// What became of rows.
+/// What happened to rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
-    /// They are to be read again.
+    /// They must be read again.
     Changed,
-    /// They are not there any more, or not published any more: no answer has them.
+    /// They no longer exist, or are no longer published, so no answer contains them.
     Gone,
-    /// No row is there any more.
+    /// The table has no rows any more.
     Truncated,
-    /// Partitions came or went: the keys are the oids of those whose rows may be gone.
+    /// Partitions joined or left. The keys are the oids of those whose rows may be gone.
     Partitions,
-    /// The rows of a new partition are to be enqueued: the keys are its oid, and the key up to which they are.
+    /// The rows of a new partition must be enqueued. The keys are its oid and the key up to which they are.
     Filled,
 }
 
@@ -41,7 +42,7 @@ impl What {
     }
 }
 
-/// Rows of one source, by their tenants (none: all are the source's) and external_ids.
+/// Rows of one source, by tenants and external_ids. Without tenants, all rows belong to the source's tenant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changes {
     pub change_id: Uuid,
@@ -50,16 +51,16 @@ pub struct Changes {
     pub keys: Vec<String>,
 }
 
-/// Rows of kb.changes that are read at once at most, and the bytes of keys after which no more are.
+/// The most rows of kb.changes that are read at once, and the bytes of keys after which no more are read.
 const ROWS: i64 = 256;
 const BYTES: i64 = 128 * 1024;
 
-/// Whether the document d is of a partition of its source that is gone, or may be.
+/// Whether the row of a document d was in a partition that has left its source, or may have.
 pub const IS_LOST: &str =
     "EXISTS (SELECT FROM kb.changes l WHERE l.source_no = d.source_no AND l.change = 'partitions'
     AND l.keys <> '{}' AND (d.partition IS NULL OR d.partition::text = ANY (l.keys)))";
 
-/// Writes down what became of rows; see [`Changes`] for `tenants` and `keys`.
+/// Records what happened to rows; see [`Changes`] for `tenants` and `keys`.
 pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.changes (source_no, change_id, change, tenants, keys) VALUES ($1, $2::uuid, $3, $4, $5)",
@@ -74,7 +75,8 @@ pub fn append(source_no: i64, what: What, tenants: &[String], keys: &[String]) -
     Ok(())
 }
 
-/// The first source after this one that has changes. A restore may not have come to the others yet.
+/// The first source after this one that has changes. During a restore, some rows may refer to sources that do
+/// not exist yet.
 pub fn next_source(after: i64) -> Result<Option<i64>> {
     setting::with(IN_ORDER, || {
         spi::write_one(
@@ -87,7 +89,7 @@ pub fn next_source(after: i64) -> Result<Option<i64>> {
     })
 }
 
-/// One truncation of a source's table, if there was one.
+/// A truncation of a source's table that is recorded, if there is one.
 pub fn truncation(source_no: i64) -> Result<Option<Uuid>> {
     spi::write_one(
         "SELECT change_id FROM kb.changes WHERE source_no = $1 AND change = 'truncated' LIMIT 1",
@@ -96,7 +98,7 @@ pub fn truncation(source_no: i64) -> Result<Option<Uuid>> {
     )
 }
 
-/// The oldest changes of a source: at least one, if there are any, and [`BYTES`] of keys about.
+/// The oldest changes of a source: at least one, if there are any, and about [`BYTES`] of keys.
 pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
     setting::with(IN_ORDER, || {
         spi::write(
@@ -119,7 +121,8 @@ pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
     })
 }
 
-/// What is written down of partitions of a source: what identifies it, with the oids of those whose rows may be gone.
+/// What is recorded about partitions of a source: the ids of the records, and the oids of partitions whose
+/// rows may be gone.
 pub fn of_partitions(source_no: i64) -> Result<(Vec<Uuid>, Vec<i64>)> {
     let rows = setting::with(BY_INDEX, || {
         spi::write(
@@ -132,7 +135,8 @@ pub fn of_partitions(source_no: i64) -> Result<(Vec<Uuid>, Vec<i64>)> {
     Ok((changes, relations.concat()))
 }
 
-/// Writes down that all documents of these partitions, and those of which it is not known, are gone, in place of the partitions.
+/// Replaces what is recorded about partitions by a record that all documents of these partitions, and those
+/// whose partition is unknown, are gone.
 pub fn append_documents_of(source_no: i64, partitions: &[i64]) -> Result<()> {
     let time = Uuid::now_v7().to_string();
     spi::execute(
@@ -142,22 +146,22 @@ pub fn append_documents_of(source_no: i64, partitions: &[i64]) -> Result<()> {
          FROM (SELECT tenant_id, external_id, (pg_catalog.row_number() OVER ()) / 1000 AS part FROM kb.documents
                WHERE source_no = $1 AND (partition IS NULL OR partition = ANY ($2::oid[]))) d
          GROUP BY d.part",
-        // As in UUIDs of version 7 the time comes first.
+        // As in UUIDs of version 7, the time comes first.
         &[Arg::Long(source_no), Arg::Longs(partitions), Arg::Text(time.get(..13).unwrap_or_default())],
     )?;
     Ok(())
 }
 
-/// A partition whose rows are to be enqueued.
+/// A partition whose rows must be enqueued.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Filled {
     pub change_id: Uuid,
     pub relation: u32,
-    /// The key up to which they are; empty: none is.
+    /// The key up to which they are enqueued, which is empty at first.
     pub after: Vec<String>,
 }
 
-/// The first of those of a source.
+/// The first such partition of a source.
 pub fn filled(source_no: i64) -> Result<Option<Filled>> {
     setting::with(BY_INDEX, || {
         spi::write_one(
@@ -172,7 +176,8 @@ pub fn filled(source_no: i64) -> Result<Option<Filled>> {
     })
 }
 
-/// The sources that have some. A restore may not have come to the others yet.
+/// The sources that have such partitions. During a restore, some rows may refer to sources that do not exist
+/// yet.
 pub fn filling() -> Result<Vec<i64>> {
     setting::with(BY_INDEX, || {
         spi::write(
@@ -184,7 +189,7 @@ pub fn filling() -> Result<Vec<i64>> {
     })
 }
 
-/// Notes the key up to which the rows of such a partition are enqueued.
+/// Records the key up to which the rows of such a partition are enqueued.
 pub fn set_filled(source_no: i64, filled: &Filled, after: &[String]) -> Result<()> {
     let keys: Vec<String> =
         std::iter::once(filled.relation.to_string()).chain(after.iter().cloned()).collect();
@@ -195,7 +200,7 @@ pub fn set_filled(source_no: i64, filled: &Filled, after: &[String]) -> Result<(
     Ok(())
 }
 
-/// Deletes changes that are taken up.
+/// Deletes changes that have been processed.
 pub fn delete(source_no: i64, changes: &[Uuid]) -> Result<()> {
     spi::execute(
         "DELETE FROM kb.changes WHERE source_no = $1 AND change_id = ANY ($2)",
@@ -210,8 +215,9 @@ pub fn delete_all(source_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// Whether rows of a knowledge base wait to be taken up: changed ones of these tenants (None: of all), or those that were
-/// there before their table was attached, whose tenants nobody knows yet. Works on a standby.
+/// Whether rows of a knowledge base are waiting to be processed: changed ones of these tenants (None: of
+/// all), or those that existed before their table was attached, whose tenants are not known yet. Works on a
+/// standby.
 pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
     let of_tenants = if tenants.is_some() { "AND (c.tenants = '{}' OR c.tenants && $2)" } else { "" };
     let mut arguments = vec![Arg::Long(kb_no)];
@@ -228,9 +234,9 @@ pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Whether any row waits to be taken up.
+/// Whether any row is waiting to be processed.
 pub fn any_waiting() -> Result<bool> {
-    // A row is of a source, and most databases have none.
+    // Every such row belongs to a source, and most databases have none.
     if probe::count(c"sources", c"sources_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
@@ -243,7 +249,8 @@ pub fn any_waiting() -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Whether this transaction has written changes for a knowledge base, or attached a table to it, and has not rolled that back.
+/// Whether this transaction has recorded changes for a knowledge base, or attached a table to it, and has not
+/// rolled that back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     let found = spi::write_one(
         &format!(
@@ -257,15 +264,15 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// Whether anything may be written down of rows of these sources. Works on a standby.
+/// Whether changes of rows of these sources may be recorded. Works on a standby.
 pub fn may_wait(source_nos: &[i64]) -> bool {
     let sources: BTreeSet<i64> = source_nos.iter().copied().collect();
     let waits = |source| probe::count(c"changes", c"changes_pkey", &[Key::Long(source)], 1) != Some(0);
     sources.into_iter().any(waits)
 }
 
-/// What is written down of documents that are rows of attached tables, each as a place in the given lists.
-/// Costs what is asked for and what waits, not one times the other. Works on a standby.
+/// What is recorded about documents that are rows of attached tables, each given as a place in the lists. The
+/// cost is the sum of what is asked for and what is waiting, not the product. Works on a standby.
 pub fn of_documents(
     source_nos: &[i64],
     tenants: &[String],
@@ -300,7 +307,7 @@ pub fn of_documents(
     Ok(found)
 }
 
-/// Which of these documents, by their places, are of partitions that are gone, or may be.
+/// The places of those of these documents whose partitions have left, or may have.
 fn of_lost_partitions(source_nos: &[i64], tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
     setting::with(BY_LOOKUPS, || {
         spi::read(
@@ -319,7 +326,7 @@ fn of_lost_partitions(source_nos: &[i64], tenants: &[String], external_ids: &[St
     })
 }
 
-/// Which of these documents, by their places, wait to be read again as jobs. Works on a standby.
+/// The places of those of these documents that jobs will read again. Works on a standby.
 pub fn enqueued(source_nos: &[i64], tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
     spi::read(
         "SELECT u.place

@@ -1,7 +1,8 @@
-//! Documents that are rows of attached tables. As the owner.
+//! Documents that are rows of attached tables. Must run as the owner.
 //!
-//! Where some are looked up by their names, their source is compared by IS NOT DISTINCT FROM, which no index serves: by one of
-//! source_no, of which the planner knows nothing while it is new, each would be looked for among all.
+//! Look-ups by name compare the source with IS NOT DISTINCT FROM, which no index serves. Otherwise the
+//! planner might choose the index on source_no, of which it knows nothing while a source is new, and each
+//! document would be searched for among all of its source.
 
 use super::changes::IS_LOST;
 use super::sources::Source;
@@ -9,7 +10,7 @@ use crate::pg::spi::{self, Arg};
 use kb_types::error::{Error, Result};
 use pgrx::datum::TimestampWithTimeZone;
 
-/// A document by what identifies it.
+/// The identity of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowDocument {
     pub document_id: i64,
@@ -18,7 +19,7 @@ pub struct RowDocument {
 }
 
 impl RowDocument {
-    /// Tenant and external_id.
+    /// The tenant and the external_id.
     pub fn name(&self) -> (&str, &str) {
         (&self.tenant_id, &self.external_id)
     }
@@ -34,7 +35,8 @@ pub fn after(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<RowDo
     )
 }
 
-/// Content hashes of a source's documents, by tenants and external_ids, in their order; None where there is no document.
+/// The content hashes of a source's documents, by tenants and external_ids, in the order of these. None:
+/// there is no such document.
 pub fn hashes(source: &Source, tenants: &[String], external_ids: &[String]) -> Result<Vec<Option<Vec<u8>>>> {
     spi::write(
         "SELECT (SELECT d.content_hash FROM kb.documents d
@@ -60,7 +62,7 @@ pub fn delete_jobs(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// Makes jobs of a source whose documents are kept ones of documents that were put.
+/// Turns the jobs of a source whose documents are kept into jobs of documents that were put.
 pub fn keep_jobs(source: &Source) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs j SET source_no = NULL WHERE j.kb_no = $1 AND j.source_no = $2 AND (
@@ -72,7 +74,7 @@ pub fn keep_jobs(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// Makes the documents of a source ones that were put. Returns how many.
+/// Turns the documents of a source into documents that were put. Returns their number.
 pub fn keep(source_no: i64) -> Result<i64> {
     let kept = spi::execute(
         "UPDATE kb.documents SET source_no = NULL, partition = NULL WHERE source_no = $1",
@@ -81,12 +83,13 @@ pub fn keep(source_no: i64) -> Result<i64> {
     Ok(kept as i64)
 }
 
-/// Deletes the documents of a source, with their chunks and vectors. Returns how many.
+/// Deletes the documents of a source, with their chunks and vectors. Returns their number.
 pub fn delete_all(source_no: i64) -> Result<i64> {
     Ok(spi::execute("DELETE FROM kb.documents WHERE source_no = $1", &[Arg::Long(source_no)])? as i64)
 }
 
-/// Deletes the documents of a source that no answer has, since their rows are gone, though the worker has not taken that up.
+/// Deletes the documents of a source that are hidden because their rows are gone, although the worker has not
+/// processed that yet.
 pub fn delete_hidden(source: &Source) -> Result<()> {
     let arguments = [Arg::Long(source.source_no), Arg::Long(source.kb_no), Arg::Text(&source.tenant_id)];
     spi::execute(
@@ -110,7 +113,7 @@ pub fn delete_hidden(source: &Source) -> Result<()> {
     Ok(())
 }
 
-/// Notes the partition that a row was read in. The document is locked.
+/// Records the partition in which a row was read. The caller has the document locked.
 pub fn set_partition(source: &Source, tenant_id: &str, external_id: &str, partition: u32) -> Result<()> {
     spi::execute(
         "UPDATE kb.documents SET partition = $4::oid WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3
@@ -125,13 +128,13 @@ pub fn set_partition(source: &Source, tenant_id: &str, external_id: &str, partit
     Ok(())
 }
 
-/// After a restore partitions have other oids. By the worker.
+/// Forgets the partitions, which have other oids after a restore. For the worker.
 pub fn forget_partitions() -> Result<()> {
     spi::execute("UPDATE kb.documents SET partition = NULL WHERE partition IS NOT NULL", &[])?;
     Ok(())
 }
 
-/// Deletes some documents of a source that nobody has locked. Returns how many.
+/// Deletes some documents of a source that no transaction has locked. Returns their number.
 pub fn delete_some(source_no: i64, limit: usize) -> Result<u64> {
     spi::execute(
         "DELETE FROM kb.documents WHERE document_id = ANY (ARRAY(
@@ -151,30 +154,30 @@ pub fn any(source_no: i64) -> Result<bool> {
     Ok(found.unwrap_or(false))
 }
 
-/// What is there of a row's document.
+/// The state of a row's document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Present {
     pub document_id: i64,
     pub is_ready: bool,
     pub is_pending: bool,
-    /// Settings of its chunks.
+    /// The settings of its chunks.
     pub settings: Option<String>,
-    /// It comes from this source.
+    /// Whether it comes from this source.
     pub is_own: bool,
-    /// The source whose row it is; None: it was put.
+    /// The source whose row it is, or None if it was put.
     pub source_no: Option<i64>,
 }
 
-/// What locking a row's document found.
+/// The result of locking a row's document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
     None,
-    /// An open transaction has locked it.
+    /// An open transaction has it locked.
     Locked,
     Present(Present),
 }
 
-/// Locks a row's document, unless somebody else has.
+/// Locks a row's document, unless another transaction has it locked.
 pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found> {
     let arguments =
         [Arg::Long(source.kb_no), Arg::Text(tenant_id), Arg::Text(external_id), Arg::Long(source.source_no)];
@@ -204,8 +207,8 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
     Ok(if is_there == Some(true) { Found::Locked } else { Found::None })
 }
 
-/// Deletes the documents of rows that are gone, by tenants and external_ids. Returns the places of those that an open
-/// transaction has locked.
+/// Deletes the documents of rows that are gone, by tenants and external_ids. Returns the places of those that
+/// an open transaction has locked.
 pub fn delete_gone(source: &Source, tenants: &[String], external_ids: &[String]) -> Result<Vec<usize>> {
     let arguments =
         [Arg::Long(source.kb_no), Arg::Texts(tenants), Arg::Texts(external_ids), Arg::Long(source.source_no)];
@@ -225,12 +228,12 @@ pub fn delete_gone(source: &Source, tenants: &[String], external_ids: &[String])
     spi::write(&format!("{found}) l"), &arguments, |row| Ok(row.get::<i64>(1)? as usize - 1))
 }
 
-/// What a row's document is, and since when.
+/// The status of a row's document, and the time since when it has it.
 #[derive(Debug, Clone)]
 pub struct RowStatus {
     /// absent, pending, ready, stale or failed.
     pub status: String,
-    /// None: there is nothing to say since when.
+    /// None: the status has no beginning.
     pub since: Option<TimestampWithTimeZone>,
 }
 

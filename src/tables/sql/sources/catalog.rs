@@ -11,16 +11,16 @@ use kb_types::tenancy::SHARED;
 use std::cell::RefCell;
 
 thread_local! {
-    /// Whether there is any source.
+    /// Whether any source exists.
     static ANY: RefCell<Kept<(), bool>> = RefCell::default();
 }
 
-/// What kb.sources says of a source until all rows are compared or the table is attached again. It has no value of any row: other
-/// tenants may read it.
+/// The error that kb.sources shows for a source until all rows are compared or the table is attached again.
+/// It contains no value of any row, because other tenants may read it.
 pub const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
 pub const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and stay: detach that table (kb.sources has both), then call kb.reconcile";
 pub const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
-/// The beginning of it.
+/// How the error of a refused row begins.
 pub const REFUSED: &str = "a row cannot become a document: ";
 
 /// A table whose rows are documents of a knowledge base.
@@ -29,31 +29,31 @@ pub struct Source {
     pub source_no: i64,
     pub kb_no: i64,
     pub kb_id: String,
-    /// The knowledge base's.
+    /// The tenant of the knowledge base.
     pub tenant_id: String,
-    /// The table's oid, as it was when it was attached or last found.
+    /// The oid of the table when it was attached or last found.
     pub relation: u32,
-    /// With its schema, quoted.
+    /// Qualified with its schema, and quoted.
     pub relation_name: String,
     pub role_name: String,
     /// The columns of its primary key.
     pub key: Vec<String>,
     pub config: RowSource,
-    /// The key up to which rows that were there already are enqueued, empty at first; None: all are.
+    /// The key up to which existing rows are enqueued, which is empty at first. None: all of them are.
     pub backfill: Option<Vec<String>>,
     pub is_partitioned: bool,
-    /// The oids of its partitions, as the worker last found them.
+    /// The oids of its partitions when the worker last looked.
     pub partitions: Vec<i64>,
-    /// When it was attached last, in microseconds since 1970.
+    /// The time when it was last attached, in microseconds since 1970.
     pub attached_at: i64,
-    /// The roles that attached it, by their names and their oids then: the one that logged in, the one that was SET and the one whose
-    /// rights counted.
+    /// The roles that attached it, by the names and oids that they had: the role that logged in, the role of
+    /// SET ROLE, and the role whose rights applied.
     pub attached_by: Vec<String>,
     pub attached_by_oids: Vec<i64>,
 }
 
 impl Source {
-    /// Whose a row's document is.
+    /// The tenant and the origin of a row's document.
     pub fn place<'a>(&'a self, tenant_id: &'a str) -> Place<'a> {
         Place { kb_no: self.kb_no, kb_id: &self.kb_id, tenant_id, source_no: Some(self.source_no) }
     }
@@ -64,7 +64,7 @@ const COLUMNS: &str =
     s.config, s.backfill, s.is_partitioned, s.partitions::bigint[],
     (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint, s.attached_by::text[], s.attached_by_oids::bigint[]";
 
-/// Whether the table $1 may be that of a source: it has the oid, or the name.
+/// Whether the table $1 may belong to a source, because it has the same oid or name.
 const MAY_BE: &str = "s.relation = $1::oid OR s.relation_name = (
     SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid)";
@@ -91,7 +91,7 @@ fn source(row: &Row) -> Result<Source> {
     })
 }
 
-/// The source of this number, if the caller may see it.
+/// The source with this number, if the caller may see it.
 pub fn find(source_no: i64) -> Result<Option<Source>> {
     spi::write_one(
         &format!(
@@ -102,7 +102,8 @@ pub fn find(source_no: i64) -> Result<Option<Source>> {
     )
 }
 
-/// As [`find`]; it cannot be detached before the transaction ends. An error (55P03) where it is just being detached.
+/// Does what [`find`] does, and keeps the source from being detached before the transaction ends. Returns an
+/// error (55P03) if it is being detached now.
 pub fn hold(source_no: i64) -> Result<Option<Source>> {
     spi::write_one(
         &format!(
@@ -114,7 +115,7 @@ pub fn hold(source_no: i64) -> Result<Option<Source>> {
     )
 }
 
-/// The role with whose rights a source is read, and the tenant of its knowledge base. In the worker.
+/// The role with whose rights a source is read, and the tenant of its knowledge base. For the worker.
 pub fn account(source_no: i64) -> Result<Option<(String, String)>> {
     spi::write_one(
         "SELECT role_name::text, tenant_id FROM kb.sources WHERE source_no = $1",
@@ -123,7 +124,7 @@ pub fn account(source_no: i64) -> Result<Option<(String, String)>> {
     )
 }
 
-/// As [`find`], under the caller's snapshot.
+/// Does what [`find`] does, under the caller's snapshot.
 pub fn read(source_no: i64) -> Result<Option<Source>> {
     spi::read_one(
         &format!(
@@ -146,7 +147,8 @@ pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
     )
 }
 
-/// Those of them that a table may be, by its oid or its name: no other is found there ([`super::table::locate`]).
+/// The sources of a knowledge base to which a table may belong, by its oid or its name.
+/// [`super::table::locate`] finds no other table for a source.
 pub fn of_knowledge_base_and_table(kb_no: i64, relation: u32) -> Result<Vec<Source>> {
     let candidates = format!(
         "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
@@ -155,8 +157,8 @@ pub fn of_knowledge_base_and_table(kb_no: i64, relation: u32) -> Result<Vec<Sour
     spi::write(&candidates, &[Arg::Long(i64::from(relation)), Arg::Long(kb_no)], source)
 }
 
-/// The sources that a table may be, by its oid or its name, of knowledge bases that the caller can see: after a restore the
-/// oid is another's (see [`super::table::is_of`]).
+/// The sources to which a table may belong, by its oid or its name, in knowledge bases that the caller can
+/// see. After a restore the oid may be that of another table (see [`super::table::is_of`]).
 pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     spi::read(
         &format!(
@@ -168,12 +170,12 @@ pub fn of_table(relation: u32) -> Result<Vec<Source>> {
     )
 }
 
-/// Whether there is any source: asked by every statement that makes, changes or drops a table.
+/// Whether any source exists. Every statement that creates, alters or drops a table asks this.
 pub fn any() -> bool {
     watched::get(&ANY, &(), || watched::has_rows(c"sources"))
 }
 
-/// The sources that are partitioned tables. By the worker.
+/// The sources that are partitioned tables. For the worker.
 pub fn partitioned() -> Result<Vec<Source>> {
     spi::write(
         &format!(
@@ -185,8 +187,8 @@ pub fn partitioned() -> Result<Vec<Source>> {
     )
 }
 
-/// Those whose table the statement seems to have dropped; for event triggers of sql_drop. It is known by two of its oid, its name and
-/// its triggers: after a restore another table may have the oid.
+/// The sources whose table the statement seems to have dropped; for event triggers on sql_drop. Two of oid,
+/// name and triggers must match, because after a restore another table may have the oid.
 pub fn dropped() -> Result<Vec<Source>> {
     let sql = format!(
         "WITH gone AS MATERIALIZED (SELECT * FROM pg_catalog.pg_event_trigger_dropped_objects()),
@@ -208,7 +210,7 @@ pub fn dropped() -> Result<Vec<Source>> {
     setting::with(BY_LOOKUPS, || spi::write(&sql, &[], source))
 }
 
-/// Those that have one of these tables as a partition.
+/// The sources that have one of these tables as a partition.
 pub fn of_partitions(relations: &[i64]) -> Result<Vec<Source>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
@@ -217,7 +219,7 @@ pub fn of_partitions(relations: &[i64]) -> Result<Vec<Source>> {
     setting::with(BY_LOOKUPS, || spi::write(&sql, &[Arg::Longs(relations)], source))
 }
 
-/// Notes which partitions a source's table has. As the owner.
+/// Records which partitions a source's table has. Must run as the owner.
 pub fn set_partitions(source_no: i64, relations: &[i64]) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET partitions = $2::oid[] WHERE source_no = $1",
@@ -226,15 +228,15 @@ pub fn set_partitions(source_no: i64, relations: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// The sources with rows that were there before they were attached and are not enqueued yet.
+/// The sources that have rows from before they were attached that are not enqueued yet.
 pub fn backfilling() -> Result<Vec<i64>> {
     spi::write("SELECT source_no FROM kb.sources WHERE backfill IS NOT NULL ORDER BY source_no", &[], |row| {
         row.get(0)
     })
 }
 
-/// Adds a source, or with its number changes it: all rows are looked at again. Its number. As the owner, with the knowledge
-/// base locked.
+/// Adds a source or, if it has a number, alters it; all of its rows are compared again. Returns its number.
+/// Must run as the owner, with the knowledge base locked.
 pub fn put(source: &Source) -> Result<i64> {
     let config = serde_json::to_value(&source.config).map_err(|error| Error::Internal(error.to_string()))?;
     let arguments = [
@@ -268,20 +270,20 @@ pub fn put(source: &Source) -> Result<i64> {
         .ok_or_else(|| Error::Internal("no source number".into()))
 }
 
-/// As the owner.
+/// Must run as the owner.
 pub fn delete(source_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.sources WHERE source_no = $1", &[Arg::Long(source_no)])?;
     Ok(())
 }
 
-/// Has all rows enqueued that are there.
+/// Requests that all existing rows be enqueued.
 pub fn begin_backfill(source_no: i64) -> Result<()> {
     spi::execute("UPDATE kb.sources SET backfill = '{}' WHERE source_no = $1", &[Arg::Long(source_no)])?;
     Ok(())
 }
 
-/// How far the rows that were there already are enqueued; None: all are. Not where that is not as `source` says, or the table was
-/// attached again meanwhile: then it begins anew.
+/// Records up to which key existing rows are enqueued; None: all of them are. Does nothing if the state is
+/// not that of `source`, or if the table was attached again meanwhile, because then the work begins anew.
 pub fn set_backfill(source: &Source, key: Option<&[String]>) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET backfill = CASE WHEN $4 THEN $5 END
@@ -297,7 +299,7 @@ pub fn set_backfill(source: &Source, key: Option<&[String]>) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with the source as a whole; None: nothing is.
+/// Records what is wrong with the source as a whole, or None if nothing is.
 pub fn set_error(source_no: i64, error: Option<&str>) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET error = $2 WHERE source_no = $1 AND error IS DISTINCT FROM $2",
@@ -306,7 +308,7 @@ pub fn set_error(source_no: i64, error: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// This is not wrong with the source any more.
+/// Removes this error of the source.
 pub fn end_error(source_no: i64, error: &str) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error = $2",
@@ -315,7 +317,7 @@ pub fn end_error(source_no: i64, error: &str) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is wrong with reading the source, whatever was told of that.
+/// Removes the error of the source, if it is about reading it.
 pub fn end_reading_error(source_no: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET error = NULL WHERE source_no = $1 AND error <> ALL ($2)
@@ -329,7 +331,7 @@ pub fn end_reading_error(source_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// Where the table is now, after a restore or under another name.
+/// Records where the table is now, after a restore or under another name.
 pub fn set_relation(source_no: i64, relation: u32, name: &str) -> Result<()> {
     spi::execute(
         "UPDATE kb.sources SET relation = $2::oid, relation_name = $3 WHERE source_no = $1",
@@ -338,7 +340,7 @@ pub fn set_relation(source_no: i64, relation: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sources that the caller can see and with which something is wrong: table and problem. Works on a standby.
+/// The sources that the caller can see and that have an error: table and error. Works on a standby.
 pub fn with_errors() -> Result<Vec<(String, String)>> {
     spi::read(
         "SELECT relation_name, error FROM kb.sources WHERE error IS NOT NULL ORDER BY source_no",
@@ -347,8 +349,9 @@ pub fn with_errors() -> Result<Vec<(String, String)>> {
     )
 }
 
-/// Tables with a column that says whose rows are, of which some tenant cannot read the knowledge base of the session's tenant that they are
-/// attached to; with that one's id. Tenants are gone through from one to the next, however many documents they have. As the owner.
+/// Attached tables with a column that holds the tenant, if some tenant in it cannot read the knowledge base,
+/// which belongs to the session's tenant; with the id of the knowledge base. The statement steps from one
+/// tenant to the next, however many documents they have. Must run as the owner.
 pub fn unreadable(tenant_id: &str) -> Result<Vec<(String, String)>> {
     let sql = "SELECT s.relation_name, k.id FROM kb.knowledge_bases k JOIN kb.sources s USING (kb_no)
          WHERE k.tenant_id = $1 AND k.tenant_id <> $2 AND s.config ->> 'tenant' IS NOT NULL AND EXISTS (

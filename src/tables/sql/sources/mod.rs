@@ -1,5 +1,5 @@
-//! kb.sources, and the tables that are attached: a file for the catalog, one for the tables' definitions, one for their rows, one for
-//! how long they are left alone.
+//! kb.sources and the attached tables, with a file each for the catalog, the tables' definitions, their rows,
+//! and the time for which they are left alone.
 
 pub mod catalog;
 pub mod reading_rests;
@@ -20,7 +20,7 @@ pub const PRINTED: &[(&CStr, &CStr)] = &[
     (c"lc_monetary", c"C"),
 ];
 
-/// A text as a literal of SQL, under standard_conforming_strings.
+/// A text as an SQL literal, under standard_conforming_strings.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

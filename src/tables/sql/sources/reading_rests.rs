@@ -1,13 +1,13 @@
-//! kb.reading_rests: which owners' tables rest, for the next worker. In the worker.
+//! kb.reading_rests: the owners whose tables rest, for the next worker. For the worker.
 
 use crate::pg::spi::{self, Arg};
 use kb_types::error::Result;
 use std::time::Duration;
 
-/// Longer than any rest: a clock may have been set.
+/// Longer than any rest, in case a clock was set.
 const MOST: f64 = 3600.0;
 
-/// Notes how long the tables of a role rest for a tenant.
+/// Records how long the tables of a role rest for a tenant.
 pub fn put(role_name: &str, tenant_id: &str, rest: Duration) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.reading_rests (role_name, tenant_id, rests_until)
@@ -19,7 +19,7 @@ pub fn put(role_name: &str, tenant_id: &str, rest: Duration) -> Result<()> {
     Ok(())
 }
 
-/// The roles and tenants whose tables still rest, and how long.
+/// The roles and tenants whose tables still rest, and for how long.
 pub fn all() -> Result<Vec<(String, String, Duration)>> {
     spi::write(
         "SELECT role_name::text, tenant_id,

@@ -10,38 +10,38 @@ use crate::sql::IN_ORDER;
 use kb_types::Json;
 use kb_types::error::{Error, Result};
 
-/// A row, as far as it is a document.
+/// The parts of a row that make a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceRow {
-    /// Its place among the keys that were asked for.
+    /// Its place among the requested keys.
     pub place: usize,
-    /// As its column says; None: NULL, or there is no such column.
+    /// The value of the tenant column. None: it is NULL, or there is no such column.
     pub tenant: Option<String>,
-    /// Bytes of all that it has, together.
+    /// The number of bytes of all values together.
     pub size: usize,
-    /// None where they are larger than was asked for.
+    /// None: they are larger than the caller asked for.
     pub values: Option<RowValues>,
     /// The table or partition that it is stored in.
     pub relation: u32,
 }
 
-/// What a document is made of.
+/// The values of which a document is made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowValues {
     /// The values of the columns of `RowContent::columns`, in their order.
     pub content: Vec<Option<String>>,
-    /// Of what type the JSON in it is.
+    /// The type of the JSON in it.
     pub json_type: Option<String>,
     pub title: Option<String>,
     pub uri: Option<String>,
     pub content_type: Option<String>,
     pub metadata: Json,
-    /// The vector that it has already, as pgvector prints it.
+    /// The vector that the row already has, as pgvector prints it.
     pub vector: Option<String>,
 }
 
-/// The published rows with these keys that the role may see; without their values where those have more than `most` bytes.
-/// `adopts`: with the vectors that they have, if such are adopted.
+/// The published rows with these keys that the role may see. Values of more than `most` bytes in all are left
+/// out. With `adopts`, rows include the vectors that they have, if the source adopts any.
 pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) -> Result<Vec<SourceRow>> {
     let config = &source.config;
     let text = |column: &str| format!("t.{}::text", quote(column));
@@ -72,7 +72,7 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
         .chain([String::from("pg_catalog.pg_column_size(r.metadata)")])
         .collect();
     let (size, values) = (sizes.join(" + "), names.join(", "));
-    // Each value is made once.
+    // Each value is computed once.
     let around = |rows: &str| {
         format!(
             "SELECT r.kb_place, r.tenant, {size}, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END,
@@ -100,7 +100,7 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
     })
 }
 
-/// Which of these rows are there, published and visible to the role: their places and tenants.
+/// The places and tenants of those of these rows that exist, are published, and are visible to the role.
 pub fn existing(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Option<String>)>> {
     let columns = format!("u.kb_place, {}", tenant(source));
     select(source, keys, &columns, str::to_string, |row| Ok((row.get::<i64>(0)? as usize - 1, row.opt(1)?)))
@@ -109,15 +109,15 @@ pub fn existing(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Opt
 /// A row by its key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyRow {
-    /// As its column says; None: there is no such column.
+    /// The value of the tenant column. None: there is no such column.
     pub tenant: Option<String>,
     pub key: Vec<String>,
-    /// True also where that was not asked.
+    /// Also true if this was not asked.
     pub is_published: bool,
 }
 
-/// The next rows in the order of their keys, after this one (empty: from the first). Costs as many rows as it gives, also
-/// where few are published.
+/// The next rows in the order of their keys, after this one, or from the first if it is empty. The cost is
+/// that of the rows that are returned, even if few are published.
 pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool) -> Result<Vec<KeyRow>> {
     let types = key_types(source.relation, &source.key)?;
     let columns: Vec<String> = types.iter().map(|typ| format!("t.{}", quote(&typ.column))).collect();
@@ -150,28 +150,29 @@ pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool
     })
 }
 
-/// Reads nothing, but fails as reading rows would: for want of a column or of a right.
+/// Reads nothing, but fails as reading rows would, if a column or a right is missing.
 pub fn check(source: &Source) -> Result<()> {
     read(source, &[], 0, true).map(|_| ())
 }
 
-/// Runs `work` as the role that owns the table, with values printed the same everywhere.
+/// Runs `work` as the role that owns the table, under settings that print values the same everywhere.
 fn as_table_owner<T>(source: &Source, work: impl FnOnce() -> Result<T>) -> Result<T> {
     as_role_of_name(&source.role_name, || setting::with(PRINTED, work))
 }
 
-/// What the caller may see of a table's rows.
+/// The part of a table's rows that the caller may see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sight {
     All,
-    /// Those that row-level security lets through. Only its policies tell which, and those call what the table's owner wrote.
+    /// The rows that row-level security admits. Only its policies determine which, and these call code of the
+    /// table's owner.
     ByPolicies,
-    /// None: a right to read every column, or to use the schema, is missing.
+    /// A right to read every column, or to use the schema, is missing.
     None,
 }
 
-/// What the caller may see, by catalogs only. Not even a plan of a statement on the table is made as the caller: that evaluates
-/// what its owner wrote into policies, constraints and indexes.
+/// What the caller may see, by the catalogs only. Not even a plan for a statement on the table is made as the
+/// caller, because planning evaluates what the owner wrote into policies, constraints and indexes.
 pub fn sight(relation: u32) -> Result<Sight> {
     let found = spi::read_one(
         "SELECT pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') AND (
@@ -191,9 +192,9 @@ pub fn sight(relation: u32) -> Result<Sight> {
     })
 }
 
-/// Rows as they are, for a caller who may see all of them: their places among these keys, their keys and themselves as JSON
-/// objects. Under the caller's snapshot, and read as the role that owns the table: its columns' types and its indexes call what
-/// that role wrote.
+/// The present rows, for a caller who may see all of them: their places among these keys, their keys, and the
+/// rows as JSON objects. They are read under the caller's snapshot as the role that owns the table, because
+/// the types of its columns and its indexes call code of that role.
 pub fn whole(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Json, Json)>> {
     let types = key_types(source.relation, &source.key)?;
     let object =
@@ -211,7 +212,7 @@ pub fn whole(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Json, 
     })
 }
 
-/// Rows by their keys, of a statement `around` the one that finds them.
+/// Rows by their keys; `around` makes the statement out of the one that finds them.
 fn select<T>(
     source: &Source,
     keys: &[Vec<String>],
@@ -222,7 +223,7 @@ fn select<T>(
     let types = key_types(source.relation, &source.key)?;
     let parts = parts(keys, types.len());
     let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
-    // A key that is equal, but printed in another way, is another document's.
+    // A key that is equal but printed in another way belongs to another document.
     let printed = types.iter().enumerate().map(|(n, typ)| {
         let column = quote(&typ.column);
         format!("pg_catalog.concat(t.{column}) COLLATE pg_catalog.\"C\" = u.kb_key_{}", n + 1)
@@ -232,13 +233,13 @@ fn select<T>(
     as_table_owner(source, || spi::write(&sql, &arguments, each))
 }
 
-/// Keys as one array for each of their parts.
+/// Keys as one array for each part.
 fn parts(keys: &[Vec<String>], count: usize) -> Vec<Vec<String>> {
     let part = |n: usize| keys.iter().map(|key| key.get(n).cloned().unwrap_or_default()).collect();
     (0..count).map(part).collect()
 }
 
-/// A SELECT of rows `t` by their keys `u`, whose parts are the statement's arguments.
+/// A SELECT of rows `t` by their keys `u`, whose parts are the arguments of the statement.
 fn statement(source: &Source, types: &[KeyType], columns: &str, condition: &str) -> String {
     let arrays: Vec<String> = (1..=types.len()).map(|n| format!("${n}::text[]")).collect();
     let names: Vec<String> = (1..=types.len()).map(|n| format!("kb_key_{n}")).collect();
@@ -267,7 +268,7 @@ fn tenant(source: &Source) -> String {
     column.map_or("NULL::text".to_string(), |column| format!("pg_catalog.concat(t.{})", quote(column)))
 }
 
-/// The condition that a row's key comes after the given one.
+/// The condition that the key of a row comes after the given one.
 fn follows(types: &[KeyType]) -> String {
     let given = |n: usize| format!("${}::text::{}", n + 1, types[n].name);
     let column = |n: usize| format!("t.{}", quote(&types[n].column));
@@ -276,7 +277,7 @@ fn follows(types: &[KeyType]) -> String {
         let values: Vec<String> = (0..types.len()).map(given).collect();
         return format!("({}) > ({})", columns.join(", "), values.join(", "));
     }
-    // Operators of other schemas must be named one by one.
+    // Operators of other schemas must be qualified one by one.
     let compare = |n: usize, operator: &str| {
         format!("{} OPERATOR({}.{operator}) {}", column(n), types[n].operators, given(n))
     };

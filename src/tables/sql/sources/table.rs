@@ -1,4 +1,5 @@
-//! What must be known of a table before its rows become documents, and the triggers that tell of its changes.
+//! The properties of a table that matter before its rows become documents, and the triggers that report its
+//! changes.
 
 use super::{Source, literal};
 use crate::pg::spi::{self, Arg, quote};
@@ -6,32 +7,33 @@ use crate::pg::{ddl, setting, trigger};
 use crate::sql::BY_LOOKUPS;
 use kb_types::error::{Error, Object, Result};
 
-/// A table as its catalogs describe it.
+/// A table as the catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
     pub relation: u32,
-    /// With its schema, quoted.
+    /// Qualified with its schema, and quoted.
     pub name: String,
     pub schema: String,
-    /// As pg_class.relkind.
+    /// The value of pg_class.relkind.
     pub kind: String,
     pub is_temporary: bool,
-    /// It is a partition, or inherits from another table or is inherited from, other than as a partitioned table.
+    /// Whether it is a partition, or inherits from another table or is inherited from, other than as a
+    /// partitioned table.
     pub has_relatives: bool,
     pub is_partitioned: bool,
     pub owner: String,
-    /// The caller is its owner, or has that role's rights.
+    /// Whether the caller is its owner, or has that role's rights.
     pub is_own: bool,
     /// The columns of its primary key.
     pub key: Vec<String>,
 }
 
-/// Of pg_class c: [`Table::has_relatives`].
+/// [`Table::has_relatives`] of a pg_class c.
 const HAS_RELATIVES: &str = "c.relispartition OR c.relkind <> 'p' AND (
     EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
     OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid))";
 
-/// A table by its oid; None where there is no such relation.
+/// A table by its oid, or None if there is no such relation.
 pub fn find(relation: u32) -> Result<Option<Table>> {
     spi::write_one(
         &format!("SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
@@ -62,19 +64,22 @@ pub fn find(relation: u32) -> Result<Option<Table>> {
     )
 }
 
-/// Where a source's table is now.
+/// The present table of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Located {
     pub relation: u32,
-    /// With its schema, quoted.
+    /// Qualified with its schema, and quoted.
     pub name: String,
-    /// Its owner is still the role whose rights it is read with. Another one could have other code run with them.
+    /// Whether its owner is still the role with whose rights it is read. Another owner could have other code
+    /// run with these rights.
     pub is_same_owner: bool,
-    /// It is a partition, or inherits from another table or is inherited from: triggers do not tell of all its changes.
+    /// Whether it is a partition, or inherits from another table or is inherited from, so that triggers do
+    /// not report all its changes.
     pub has_relatives: bool,
 }
 
-/// A source's table, under its oid or after a restore under its name; None where it is gone, or its triggers are.
+/// The table of a source, by its oid or, after a restore, by its name. Returns None if the table or its
+/// triggers no longer exist.
 pub fn locate(source: &Source) -> Result<Option<Located>> {
     spi::write_one(
         &format!("SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
@@ -101,22 +106,23 @@ pub fn locate(source: &Source) -> Result<Option<Located>> {
     )
 }
 
-/// Whether a table is a source's: the one that has its triggers, or where none has, the one that had.
+/// Whether a table belongs to a source: it has the source's triggers or, if no table has them, it is the one
+/// that had.
 pub fn is_of(source: &Source, relation: u32) -> Result<bool> {
     Ok(locate(source)?.map_or(source.relation, |located| located.relation) == relation)
 }
 
-/// A type and the operators of its order, as SQL names them.
+/// A type and the operators of its order, in the form that SQL uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KeyType {
     pub column: String,
-    /// The type's name, qualified.
+    /// The qualified name of the type.
     pub name: String,
     /// The schema of its operators = and >, quoted.
     pub operators: String,
 }
 
-/// The types of these columns of a table, by whose primary key they are compared.
+/// The types of these columns of a table, with the operators of the primary key.
 pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
     let types = spi::write(
         "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, -1), pg_catalog.quote_ident(n.nspname)
@@ -160,7 +166,7 @@ pub fn column_names(relation: u32, columns: &[i16]) -> Result<Vec<String>> {
     )
 }
 
-/// Those of these columns that are of type json or jsonb, or of a domain over one.
+/// Those of these columns whose type is json or jsonb, or a domain over one.
 pub fn json_columns(relation: u32, columns: &[&str]) -> Result<Vec<String>> {
     let columns: Vec<String> = columns.iter().map(|column| column.to_string()).collect();
     spi::write(
@@ -174,7 +180,8 @@ pub fn json_columns(relation: u32, columns: &[&str]) -> Result<Vec<String>> {
     )
 }
 
-/// How many numbers the vectors of a column have (None: any number); None where it is no column of vectors.
+/// The dimension of a column of vectors, or an inner None if it accepts any dimension. The outer None means
+/// that it is not a column of vectors.
 pub fn vector_dimension(relation: u32, column: &str) -> Result<Option<Option<usize>>> {
     spi::write_one(
         "SELECT a.atttypmod FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
@@ -186,7 +193,7 @@ pub fn vector_dimension(relation: u32, column: &str) -> Result<Option<Option<usi
     )
 }
 
-/// The names that a text in PostgreSQL's array syntax has; a text in another form is one name.
+/// The names in a text in PostgreSQL's array syntax. A text in any other form is one name.
 pub fn names(text: &str) -> Result<Vec<String>> {
     if !text.trim_start().starts_with('{') {
         return Ok(vec![text.trim().to_string()]);
@@ -196,7 +203,7 @@ pub fn names(text: &str) -> Result<Vec<String>> {
     Ok(names.unwrap_or_default().into_iter().flatten().collect())
 }
 
-/// What a source's triggers are for.
+/// The events of a source's triggers.
 const EVENTS: &[(&str, &str)] = &[
     ("insert", "REFERENCING NEW TABLE AS kb_new"),
     ("update", "REFERENCING OLD TABLE AS kb_old NEW TABLE AS kb_new"),
@@ -204,23 +211,23 @@ const EVENTS: &[(&str, &str)] = &[
     ("truncate", ""),
 ];
 
-/// The trigger for each row that logical replication applies, which fires no other.
+/// The row-level trigger that logical replication fires, which fires no other.
 const EACH_ROW: &str = "row";
 
 fn trigger(source_no: i64, event: &str) -> String {
     format!("kb_{source_no}_{event}")
 }
 
-/// A table whose statements fire triggers of their own: an attached table, or one of the partitions of one.
+/// A table whose statements fire triggers of their own: an attached table, or one of its partitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     pub relation: u32,
-    /// With its schema, quoted.
+    /// Qualified with its schema, and quoted.
     pub name: String,
     pub owner: String,
-    /// Row-level security may hide rows of it.
+    /// Whether row-level security may hide some of its rows.
     pub has_policies: bool,
-    /// It has rows of its own, not those of partitions.
+    /// Whether it has rows of its own, and not those of partitions.
     pub has_rows: bool,
 }
 
@@ -244,7 +251,8 @@ impl Member {
     }
 }
 
-/// A table, first, with all its partitions. None is a foreign table where there is a primary key. Locks none of them.
+/// A table, which comes first, with all its partitions. If there is a primary key, none of them is a foreign
+/// table. Locks none of them.
 pub fn members(relation: u32) -> Result<Vec<Member>> {
     spi::write(
         &format!(
@@ -282,7 +290,8 @@ pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
     Ok(found.flatten().unwrap_or(false))
 }
 
-/// Makes the triggers that tell of the changes of a source's table, or of one of its partitions. As the owner.
+/// Creates the triggers that report the changes of a source's table, or of one of its partitions. Must run as
+/// the owner.
 pub fn create_triggers(source: &Source, table: &Member) -> Result<()> {
     for (event, referencing) in EVENTS {
         let rest = format!("{referencing} FOR EACH STATEMENT");
@@ -298,8 +307,9 @@ fn is_followed_by_row(source: &Source, table: &Member) -> bool {
     source.config.replicated && table.has_rows
 }
 
-/// Says which of these triggers fire in sessions that replay changes of another database, where that was asked for. The
-/// processes of a subscription fire triggers for each row, and those of TRUNCATE. As the owner.
+/// Sets which of these triggers fire in sessions that replay the changes of another database, if that was
+/// requested. The processes of a subscription fire row-level triggers, and those of TRUNCATE. Must run as the
+/// owner.
 pub fn set_firing(source: &Source, table: &Member) -> Result<()> {
     let set = |event: &str, when: &str| {
         let trigger = quote(&trigger(source.source_no, event));
@@ -317,11 +327,11 @@ fn create_trigger(source: &Source, member: &Member, event: &str, when: &str, res
     spi::execute_utility(&format!(
         "CREATE TRIGGER {name} {when} ON {table} {rest} EXECUTE FUNCTION kb._rows_changed({argument})"
     ))?;
-    // Dropped with the extension, which otherwise could not be dropped.
+    // The trigger is dropped with the extension, which could not be dropped otherwise.
     ddl::trigger_depends_on_extension(member.relation, &trigger(source.source_no, event))
 }
 
-/// Drops a source's triggers on those of these tables that are there. As the owner.
+/// Drops a source's triggers on those of these tables that exist. Must run as the owner.
 pub fn drop_triggers(source_no: i64, relations: &[i64]) -> Result<()> {
     let events = EVENTS.iter().map(|(event, _)| *event).chain([EACH_ROW]);
     let names: Vec<String> = events.map(|event| trigger(source_no, event)).collect();
@@ -339,7 +349,7 @@ pub fn drop_triggers(source_no: i64, relations: &[i64]) -> Result<()> {
     })
 }
 
-/// The tables that the statement has dropped; for event triggers of sql_drop.
+/// The tables that the statement has dropped; for event triggers on sql_drop.
 pub fn dropped() -> Result<Vec<i64>> {
     spi::write(
         "SELECT o.objid::bigint FROM pg_catalog.pg_event_trigger_dropped_objects() o
@@ -349,8 +359,9 @@ pub fn dropped() -> Result<Vec<i64>> {
     )
 }
 
-/// The attached tables that the statement has made or altered, or whose partitions it has, as triggers tell: each with the number of
-/// its source; for event triggers of ddl_command_end. It reads the catalogs only, and of them what the statement altered.
+/// The attached tables that the statement has created or altered, or whose partitions it has, with the
+/// numbers of their sources; for event triggers on ddl_command_end. They are recognised by their triggers.
+/// Reads only what the catalogs have about the altered tables.
 pub fn altered() -> Result<Vec<(u32, i64)>> {
     setting::with(BY_LOOKUPS, || {
         spi::write(
