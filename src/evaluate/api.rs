@@ -1,4 +1,4 @@
-//! SQL functions that measure: evaluation sets, what answers are worth, what the index misses.
+//! SQL functions that measure: evaluation sets, the quality of answers, and the recall of indexes.
 
 use crate::evaluate::evaluate::{Evaluated, EvaluatedQuestion};
 use crate::evaluate::tune::Tuned;

@@ -7,7 +7,7 @@ use crate::tenants::quota;
 use kb_types::error::{Error, Object, Result};
 use kb_types::id;
 
-/// Makes an evaluation set, without questions, of a knowledge base of the caller's tenant.
+/// Creates an evaluation set, without questions, for a knowledge base of the caller's tenant.
 pub fn create_eval_set(kb_id: &str, name: &str) -> Result<()> {
     let kb = knowledge_bases::get_own(kb_id)?;
     if let Some(problem) = id::problem(name, id::MAX_BYTES) {

@@ -1,6 +1,6 @@
 //! kb.evaluate: asks the questions of an evaluation set under several settings, and measures the answers.
 //!
-//! It asks by `query::answer`, as the caller, logs nothing and writes nothing.
+//! It asks by `query::answer`, as the caller, and neither logs nor writes anything.
 
 use crate::evaluate::probe::{Exact, Probe};
 use crate::evaluate::sql::eval_sets;
@@ -22,24 +22,25 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use uuid::Uuid;
 
-/// Documents of an answer, or rows where parts of documents are judged, that count, where nothing else is said.
+/// The number of documents of an answer, or of rows if parts of documents are judged, that count by default.
 const DEFAULT_K: i32 = 10;
 const MAX_K: i64 = 1000;
-/// Settings at most that are measured side by side.
+/// The most settings that are measured side by side.
 const MAX_TRIALS: usize = 100;
 
-/// Settings to be measured.
+/// Settings that are measured.
 #[derive(Debug, Clone)]
 pub struct Trial {
-    /// As they were given: what `options` of kb.query takes, and k.
+    /// The settings as they were given: the `options` of kb.query, and k.
     pub options: Value,
     pub k: i32,
-    /// Chunks asked for; None: k, or as many as it takes to have k documents where these are judged.
+    /// The number of chunks to ask for. None: k, or as many as it takes to get k documents if these are
+    /// judged.
     top_k: Option<i32>,
     asked: Value,
 }
 
-/// What one question got under one trial.
+/// The measures of one question in one trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
     pub measures: Measures,
@@ -49,24 +50,24 @@ pub struct Outcome {
     pub ann_recall: Option<f64>,
 }
 
-/// What the questions of a set got under one trial.
+/// The measures of the questions of a set in one trial.
 #[derive(Debug, Clone)]
 pub struct Evaluated {
     pub options: Value,
     pub k: i32,
     pub questions: i64,
     pub mean: Measures,
-    /// Of what an exact search by vectors finds, what the index finds.
+    /// The part of what an exact search by vectors finds that the index finds.
     pub ann_recall: Option<f64>,
     pub p50_ms: Option<f64>,
     pub p95_ms: Option<f64>,
-    /// Questions that got no row.
+    /// The number of questions whose answer has no row.
     pub unanswered: i64,
 }
 
-/// What one question got under one set of options.
+/// The measures of one question under one set of options.
 pub struct EvaluatedQuestion {
-    /// The set's number, from 1 on.
+    /// The number of the set, counted from 1.
     pub option_set: i32,
     pub options: Value,
     pub k: i32,
@@ -75,14 +76,14 @@ pub struct EvaluatedQuestion {
     pub outcome: Outcome,
 }
 
-/// Measures each of these settings, in their order; none: the knowledge base's own.
+/// Measures each of these settings, in order, or the knowledge base's own if there are none.
 pub fn evaluate(kb_id: &str, eval_set: &str, options: Vec<Value>) -> Result<Vec<Evaluated>> {
     let trials = trials(kb_id, options)?;
     let (_, outcomes) = measure(kb_id, eval_set, &trials, true)?;
     Ok(trials.iter().zip(&outcomes).map(|(trial, outcomes)| Evaluated::of(trial, outcomes)).collect())
 }
 
-/// The same question by question: by sets of options, then by the questions' ids.
+/// Does the same for each question; ordered by set of options and by the question's id.
 pub fn evaluate_questions(
     kb_id: &str,
     eval_set: &str,
@@ -114,13 +115,13 @@ fn trials(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
 }
 
 impl Trial {
-    /// Of the options of each, as a knowledge base takes them.
+    /// Trials of these options, in the form that a knowledge base takes.
     pub fn all(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
         let own = search::target(kb_id)?.retrieval;
         options.into_iter().map(|options| Trial::new(kb_id, &own, options)).collect()
     }
 
-    /// The same settings, looked at as far as k, and asked for `top_k` chunks.
+    /// The same settings, measured up to k, asking for `top_k` chunks.
     pub fn at(self, k: Option<i32>, top_k: Option<i32>) -> Result<Trial> {
         let refused = |argument, most: i64| {
             let problem = format!("it is not in 1 to {most}");
@@ -151,7 +152,7 @@ impl Trial {
             },
         };
         let trial = Trial { k, top_k: None, asked: Value::Object(asked), options };
-        // Before anything is asked, all that can be told without asking.
+        // Everything that can be checked without asking is checked before anything is asked.
         let retrieval = trial.request(kb_id, None, None)?.retrieval(own)?;
         let names_top_k = trial.asked.get("top_k").is_some_and(|top_k| !top_k.is_null());
         Ok(Trial { top_k: names_top_k.then_some(retrieval.top_k as i32), ..trial })
@@ -163,7 +164,7 @@ impl Trial {
     }
 }
 
-/// The questions in the order of their ids, and what each trial, each question got.
+/// The questions in the order of their ids, and the measures of each question in each trial.
 pub fn measure(
     kb_id: &str,
     eval_set: &str,
@@ -182,7 +183,8 @@ pub fn measure(
     Ok((questions, outcomes))
 }
 
-/// Asks one question under each trial. Another one begins each time, because the first finds less in caches.
+/// Asks one question in each trial. Each question begins with another trial, because the first one finds less
+/// in caches.
 fn ask(
     kb_id: &str,
     question: &Question,
@@ -199,8 +201,8 @@ fn ask(
         let trial = &trials[place];
         let request = trial.request(kb_id, Some(question), Some(trial.top_k.unwrap_or(trial.k)))?;
         let target = target(&request)?;
-        // An embedder that fails is no property of the settings, even if words would answer. And the gateway remembers the
-        // vector, so that no trial waits longer than another.
+        // The failure of an embedder is no property of the settings, even if words would give an answer. In
+        // addition, the gateway remembers the vector, so no trial waits longer than another.
         if target.retrieval.mode != Mode::Keyword && vector.is_none() {
             vector = embed(&target, Kind::Query, std::slice::from_ref(&question.question))?.pop();
         }
@@ -222,7 +224,7 @@ fn ask(
     Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
-/// A reranker or a chat model that fails is no property of the settings, either.
+/// The failure of a reranker or a chat model is no property of the settings, either.
 fn is_whole(hits: &[Hit]) -> Result<()> {
     let failed = |hit: &Hit| {
         let status = |key| hit.row.locator.get(key).and_then(Value::as_str).map(str::to_string);
@@ -237,8 +239,9 @@ fn is_whole(hits: &[Hit]) -> Result<()> {
     }
 }
 
-/// The measures of an answer. Where documents are judged and chunks of few documents are in it, more are asked for, until there are
-/// k documents, and what is new comes behind; but not of a reranker or a chat model, which would be paid again and again.
+/// The measures of an answer. If documents are judged and the chunks of the answer belong to few documents,
+/// more chunks are requested until there are k documents, and new rows are appended. This is not done with a
+/// reranker or a chat model, which would be paid for again and again.
 fn measure_answer(
     kb_id: &str,
     question: &Question,
@@ -268,16 +271,17 @@ fn measure_answer(
     Ok(metrics::measure(&ranking, &judged, k))
 }
 
-/// Chunks at most that are asked for to have k documents.
+/// The most chunks that are requested to get k documents.
 const MAX_CHUNKS: usize = MAX_TOP_K as usize;
 
-/// How many chunks the rows have, which are no fewer than were found: one that is joined with what surrounds it has several.
+/// The number of chunks in the rows, which is at least the number of rows: a row that is joined with what
+/// surrounds it has several.
 fn chunks(hits: &[Hit]) -> usize {
     let of = |hit: &Hit| hit.row.locator.get("chunk_ids").and_then(Value::as_array).map_or(1, Vec::len);
     hits.iter().map(of).sum()
 }
 
-/// The documents of the hits, and where in them their texts are.
+/// The documents of the hits, and the places of their texts in them.
 fn places(hits: &[Hit]) -> Vec<Place> {
     let place = |hit: &Hit| Place {
         external_id: hit.row.external_id.clone(),
@@ -303,7 +307,7 @@ fn ann_recall(
         None => *exact.entry(k).or_insert(probe.exact()?),
     };
     let Some(exact) = exact else { return Ok(None) };
-    // What is compared all is found.
+    // If all vectors are compared, nothing is missed.
     Ok(Some(probe.found(&exact, target.ef_search())?.map_or(1.0, |found| found.recall)))
 }
 

@@ -10,8 +10,8 @@ use kb_types::error::{Error, Result};
 use kb_types::id;
 use kb_types::judgement::Question;
 
-/// Puts the questions of a data set in BEIR's form that have judgements into an evaluation set, which is made if there is none
-/// of this name; how many.
+/// Puts those questions of a data set in BEIR's format that have judgements into an evaluation set, and
+/// creates the set if it does not exist. Returns the number of questions.
 pub fn load_eval(kb_id: &str, eval_set: &str, queries: &str, qrels: &str) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     if let Some(problem) = id::problem(eval_set, id::MAX_BYTES) {

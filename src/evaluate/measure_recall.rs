@@ -17,23 +17,24 @@ use kb_types::{Filter, Kind};
 use uuid::Uuid;
 
 const MAX_SAMPLE: i32 = 10_000;
-/// The nearest chunks that are compared, unless the knowledge base answers with more.
+/// The number of nearest chunks that are compared, unless the knowledge base returns more.
 const LEAST_K: usize = 10;
-/// With ef_search auto the least of these is taken that finds so much.
+/// With ef_search auto, the smallest ef_search that reaches this recall is chosen.
 const TARGET: f64 = 0.97;
 const EF_SEARCH: [usize; 6] = [40, 80, 160, 320, 640, 1000];
 
-/// A vector that is looked for.
+/// A vector to search for.
 struct Question {
     vector: Vec<f32>,
     filter: Option<Filter>,
-    /// The chunk that it is of.
+    /// The chunk that has this vector.
     own: Option<Uuid>,
 }
 
-/// Looks for the nearest of some chunks, chosen at random, other than themselves, or of logged questions (`source`: chunks or
-/// log), by the index and exactly, and keeps the result. With ef_search auto, chooses what queries use from now on. Where no ef_search
-/// finds enough, they compare all, if that is quick; otherwise the index is built again with more edges.
+/// Searches for the nearest neighbours of chunks that are chosen at random, or of logged questions (`source`
+/// is chunks or log), by the index and exactly, and stores the result. With ef_search auto, this chooses the
+/// value that queries use from now on. If no ef_search finds enough, queries compare all vectors if that is
+/// quick; otherwise the index is built again with more edges.
 pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured> {
     let is_log = match source {
         "chunks" => false,
@@ -48,7 +49,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         return Err(Error::Argument { argument: "sample", problem });
     }
     let kb = knowledge_bases::get_own(kb_id)?;
-    // The index is measured also where it is not used.
+    // The index is measured even if queries do not use it.
     let target = Target { index_misses: false, ..search::target(kb_id)? };
     let store = target.vector_db.store();
     if store.searched()?.is_none() {
@@ -80,7 +81,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
             report::check_interrupts();
             found.extend(probe.found(exact, ef_search)?);
         }
-        // Questions that are answered by an exact scan say nothing of the index.
+        // Questions that are answered by an exact scan say nothing about the index.
         if found.is_empty() {
             break;
         }
@@ -88,7 +89,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         measured = Measured {
             recall: sum / found.len() as f64,
             sample: found.len(),
-            // Under a filter more is used than where there is none.
+            // With a filter, ef_search is larger than without one.
             ef_search: match is_auto {
                 true => ef_search,
                 false => found.iter().map(|found| found.ef_search).min(),
@@ -108,7 +109,8 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         if index_misses && !is_exact && index::strengthen(&target.vector_db)? {
             wake::look_at_commit();
         }
-        // What the index finds is kept also where it is not asked: it will be when there are more vectors.
+        // The result is stored even if queries do not use the index, because they will once there are more
+        // vectors.
         index_recall::put(&kb, target.build_no, &measured)
     })?;
     Ok(match is_exact {
@@ -117,7 +119,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
     })
 }
 
-/// Questions of the session's tenant that were logged, chosen at random.
+/// Logged questions of the session's tenant, chosen at random.
 fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
     let mut questions = Vec::new();
     let logged = query_log::sample(target.kb_no, sample)?;
@@ -125,7 +127,7 @@ fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
         report::check_interrupts();
         let texts: Vec<String> = part.iter().map(|(query, _)| query.clone()).collect();
         for (vector, (_, filter)) in embed_shorter(target, &texts)?.into_iter().zip(part) {
-            // One that was valid when it was asked, and is not too long for the log.
+            // The filter was valid when the question was asked, unless it was too long for the log.
             let filter = filter.as_ref().map(Filter::parse).transpose().ok();
             let question = vector.zip(filter).map(|(vector, filter)| Question { vector, filter, own: None });
             questions.extend(question);
@@ -134,7 +136,8 @@ fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
     Ok(questions)
 }
 
-/// Vectors of questions, in order; None: it is longer than the model reads, which need not be the one that it was asked with.
+/// The vectors of questions, in order. None: the question is longer than the model reads, which need not be
+/// the model of that time.
 fn embed_shorter(target: &Target, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>> {
     match embed(target, Kind::Query, texts) {
         Ok(vectors) => Ok(vectors.into_iter().map(Some).collect()),
@@ -147,5 +150,5 @@ fn embed_shorter(target: &Target, texts: &[String]) -> Result<Vec<Option<Vec<f32
     }
 }
 
-/// Questions that are embedded by one request.
+/// The number of questions that one request embeds.
 const EMBEDDED_AT_ONCE: usize = 16;

@@ -1,4 +1,4 @@
-//! What kb.health says of indexes that find too little, and what helps.
+//! The report of kb.health on indexes that find too little, with a remedy.
 
 use crate::evaluate::sql::index_recall;
 use crate::evaluate::sql::index_recall::Low;
@@ -8,18 +8,19 @@ use kb_search::plan;
 use kb_types::error::Result;
 use std::collections::BTreeSet;
 
-/// What an index must find of what an exact search finds.
+/// The least recall of an index that is not reported.
 const LEAST_RECALL: f64 = 0.9;
-/// Knowledge bases whose indexes are named at most.
+/// The most knowledge bases whose indexes are named.
 const MOST_NAMED: usize = 5;
 
-/// Indexes that miss too much, as it was last measured, and are asked all the same: what they find, and a hint. None: there are none.
+/// The indexes that missed too much when they were last measured and that queries use nevertheless: what they
+/// find, and a hint. Returns None if there are none.
 pub fn poor_indexes() -> Result<Option<(String, String)>> {
     let (mut named, mut hints) = (Vec::new(), BTreeSet::new());
     for Low { kb_id, recall, is_auto, owns_table, vector_db } in index_recall::below(LEAST_RECALL)? {
         if is_auto {
             let vectors = vector_db.store().searched()?.map_or(0, |searched| searched.vectors);
-            // They are all compared.
+            // Queries compare all vectors instead.
             if plan::is_quick_exactly(vectors, vector_db.dimension) {
                 continue;
             }

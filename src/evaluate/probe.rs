@@ -1,4 +1,4 @@
-//! How much of what an exact search finds the index finds.
+//! How much of what an exact search finds an index finds.
 
 use crate::query::dense;
 use crate::query::search::Target;
@@ -10,32 +10,32 @@ use kb_types::error::Result;
 use kb_types::vector_db::{Metric, Scan};
 use uuid::Uuid;
 
-/// A vector whose nearest are looked for.
+/// A vector whose nearest neighbours are searched for.
 #[derive(Clone, Copy)]
 pub struct Probe<'a> {
     pub target: &'a Target,
     pub vector: &'a [f32],
     pub filter: Option<&'a Filter>,
-    /// The chunk that the vector is of, which does not count.
+    /// The chunk that has this vector, which does not count.
     pub own: Option<Uuid>,
-    /// How many of the nearest count.
+    /// The number of nearest neighbours that count.
     pub k: usize,
 }
 
-/// What an exact search finds.
+/// The result of an exact search.
 #[derive(Debug, Clone, Copy)]
 pub struct Exact {
     count: usize,
-    /// The score of the last one. Others may have it, too: one of those is as good.
+    /// The score of the last chunk. Another chunk with this score counts as equally good.
     least: f64,
 }
 
-/// What a scan by index finds.
+/// The result of a scan by index.
 #[derive(Debug, Clone, Copy)]
 pub struct Found {
     /// From 0 to 1.
     pub recall: f64,
-    /// What it was searched with: more than was asked for where a filter keeps little.
+    /// The ef_search of the scan, which is larger than requested if a filter keeps little.
     pub ef_search: usize,
 }
 
@@ -44,7 +44,7 @@ impl Probe<'_> {
         self.k + usize::from(self.own.is_some())
     }
 
-    /// The scores of the nearest, best first.
+    /// The scores of the nearest, the best first.
     fn nearest(&self, step: Step) -> Result<Vec<f64>> {
         let store = self.target.vector_db.store();
         let searched = if matches!(step.scan, Scan::Index { .. }) { store.searched()? } else { None };
@@ -62,8 +62,8 @@ impl Probe<'_> {
         Ok(others.filter_map(Candidate::score).take(self.k).collect())
     }
 
-    /// None: there is nothing to find. What is no nearer than at a right angle has the least score, 0, by cosine, and cannot be
-    /// told apart: it does not count.
+    /// The result of an exact search, or None if there is nothing to find. Vectors at a right angle or
+    /// farther have the least score, 0, by cosine, and cannot be told apart, so they do not count.
     pub fn exact(&self) -> Result<Option<Exact>> {
         let mut scores = self.nearest(Step::exact(self.limit()))?;
         if self.target.vector_db.metric == Metric::Cosine {
@@ -72,13 +72,13 @@ impl Probe<'_> {
         Ok(scores.last().map(|least| Exact { count: scores.len(), least: *least }))
     }
 
-    /// What a query's first scan finds of it; None: that is not by the index.
+    /// What a query's first scan finds of it. Returns None if that scan does not use the index.
     pub fn found(&self, exact: &Exact, ef_search: Option<usize>) -> Result<Option<Found>> {
         let first = dense::first_step(self.target, self.vector, self.filter, self.limit(), ef_search)?;
         let Some(step) = first else { return Ok(None) };
         let Scan::Index { ef_search, .. } = step.scan else { return Ok(None) };
         let found = self.nearest(step)?;
-        // Of too few the query makes an exact scan.
+        // If the scan finds too few, the query makes an exact scan.
         if found.len() < self.k {
             return Ok(Some(Found { recall: 1.0, ef_search }));
         }

@@ -9,7 +9,7 @@ use kb_types::judgement::{Judgement, Question};
 use kb_types::{Filter, Json, id};
 use serde_json::Value;
 
-/// Adds a question with what ought to be in its answer, or replaces the one that has its id.
+/// Adds a question with the expected contents of its answer, or replaces the one with its id.
 pub fn put_eval_question(
     kb_id: &str,
     eval_set: &str,
@@ -42,7 +42,7 @@ pub fn put_eval_question(
     })
 }
 
-/// Deletes a question; false: there was none of this id.
+/// Deletes a question. Returns false if there is none with this id.
 pub fn delete_eval_question(kb_id: &str, eval_set: &str, question_id: &str) -> Result<bool> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| {

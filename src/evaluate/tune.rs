@@ -1,4 +1,4 @@
-//! kb.tune: which mode and weights answer the questions of an evaluation set best.
+//! kb.tune: finds the mode and weights that answer the questions of an evaluation set best.
 
 use super::evaluate::{Evaluated, Trial, measure};
 use crate::builds::knowledge_bases;
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 /// Settings that were tried.
 pub struct Tuned {
     pub evaluated: Evaluated,
-    /// In nDCG over the present settings.
+    /// The gain in nDCG over the present settings.
     pub gain: Gain,
     pub is_present: bool,
     pub is_proposed: bool,
 }
 
-/// Measures the present settings (first) and others, and proposes some of them; with `apply` they become the knowledge base's.
-/// `k` and `top_k` are those of all of them, and are not applied.
+/// Measures the present settings (first) and others, and proposes the best; with `apply` these become the
+/// settings of the knowledge base. `k` and `top_k` apply to all of them, and are not stored.
 pub fn tune(
     kb_id: &str,
     eval_set: &str,
@@ -32,7 +32,7 @@ pub fn tune(
     top_k: Option<i32>,
 ) -> Result<Vec<Tuned>> {
     if apply {
-        // Before anything is measured: only who owns it may change it.
+        // Only the owner may change the knowledge base, which is checked before anything is measured.
         knowledge_bases::get_own(kb_id)?;
     }
     let own = search::target(kb_id)?.retrieval;
@@ -65,7 +65,7 @@ pub fn tune(
         .collect())
 }
 
-/// What is tried besides the present settings.
+/// The settings that are tried besides the present ones.
 fn candidates() -> Vec<Value> {
     let mut candidates = vec![json!({"mode": "dense"}), json!({"mode": "keyword"})];
     for (dense, keyword) in [(1.0, 0.5), (1.0, 1.0), (0.5, 1.0)] {
@@ -87,7 +87,7 @@ fn apply_options(kb_id: &str, now: &Retrieval, options: &Value) -> Result<()> {
     alter_knowledge_base(kb_id, wanted)
 }
 
-/// Tells why the proposal is what it is.
+/// Gives the reason for the proposal.
 fn explain(proposal: &Proposal, best: &Value, questions: usize) {
     let Gain { mean, error } = proposal.held_out;
     report::notice(&if questions < LEAST_QUESTIONS {

@@ -1,4 +1,4 @@
-//! kb.health: looks at every part that a working kb needs.
+//! kb.health: examines every part that a working kb needs.
 
 use crate::documents::stored;
 use crate::evaluate::poor_indexes::poor_indexes;
@@ -18,7 +18,7 @@ use kb_inference::CrossEncoder;
 use kb_text::model_files::ModelFiles;
 use kb_types::error::{Object, Result};
 
-/// The condition of a component.
+/// The state of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Ok,
@@ -36,7 +36,7 @@ impl Status {
     }
 }
 
-/// One line of the report.
+/// One row of the report.
 pub struct Finding {
     pub component: &'static str,
     pub status: Status,
@@ -48,16 +48,17 @@ fn finding(component: &'static str, status: Status, detail: String, hint: &str) 
     Finding { component, status, detail, hint: (!hint.is_empty()).then(|| hint.to_string()) }
 }
 
-/// pgvector before this has no iterative scan.
+/// Earlier versions of pgvector have no iterative scan.
 const PGVECTOR_NEEDED: [u32; 3] = [0, 8, 0];
-/// What later versions of pgvector have put right that can lose or corrupt what kb stores, as its changelog says.
+/// Bugs that later versions of pgvector have fixed and that can lose or corrupt what kb stores, according to
+/// its changelog.
 const PGVECTOR_FIXES: [([u32; 3], &str); 3] = [
     ([0, 8, 2], "a buffer overflow when an HNSW index is built in parallel (fixed in 0.8.2)"),
     ([0, 8, 3], "HNSW indexes that VACUUM may corrupt (0.8.3)"),
     ([0, 8, 4], "errors of VACUUM (\"hnsw graph not repaired\") and of inserts beside it (0.8.4)"),
 ];
 
-/// One finding per component, in the order in which an operator would check them.
+/// One finding for each component, in the order in which an operator would check them.
 pub fn health() -> Result<Vec<Finding>> {
     Ok(vec![
         pgvector()?,
@@ -138,7 +139,7 @@ fn gateway() -> Finding {
     }
 }
 
-/// Remote embedders that documents wait for.
+/// Remote embedders for which documents are waiting.
 fn providers() -> Result<Finding> {
     let name = "providers";
     if !as_owner(origins::is_own)? {
@@ -157,7 +158,7 @@ fn providers() -> Result<Finding> {
     )
 }
 
-/// Faults other than embedders' that documents wait for, such as a full disk.
+/// Faults other than those of embedders for which documents are waiting, such as a full disk.
 fn documents() -> Result<Finding> {
     waiting(
         "documents",
@@ -182,7 +183,7 @@ fn failures() -> Result<Finding> {
     ))
 }
 
-/// Attached tables that cannot be read as they were, or whose rows nobody can read.
+/// Attached tables that can no longer be read, or whose rows no tenant can read.
 fn sources() -> Result<Finding> {
     let faults = catalog::with_errors()?;
     let tenant = bindings::current()?;
@@ -210,7 +211,7 @@ fn sources() -> Result<Finding> {
     })
 }
 
-/// The errors that documents wait for: those of embedders, or all others.
+/// The errors because of which documents are waiting: those of embedders, or all others.
 fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) -> Result<Finding> {
     let errors = queue::last_errors(of_embedders, 5)?;
     Ok(match errors.is_empty() {
@@ -219,7 +220,7 @@ fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) ->
     })
 }
 
-/// Vector tables that somebody dropped.
+/// Vector tables that were dropped by hand.
 fn tables() -> Result<Finding> {
     let lost = vectors::lost()?;
     if lost.is_empty() {
@@ -233,7 +234,8 @@ fn tables() -> Result<Finding> {
     ))
 }
 
-/// Transactions that an index build waits for: CREATE INDEX CONCURRENTLY ends after every transaction that was open when it began.
+/// Transactions for which an index build waits: CREATE INDEX CONCURRENTLY ends only after every transaction
+/// that was open when it began.
 fn indexes() -> Result<Finding> {
     let name = "indexes";
     let waits = as_owner(server_catalogs::index_builds_that_wait)?;
@@ -255,7 +257,7 @@ fn indexes() -> Result<Finding> {
     ))
 }
 
-/// Indexes that miss too much, as it was last measured.
+/// Indexes that missed too much when they were last measured.
 fn recall() -> Result<Finding> {
     let name = "recall";
     Ok(match poor_indexes()? {
@@ -264,7 +266,7 @@ fn recall() -> Result<Finding> {
     })
 }
 
-/// Rights on kb's objects that kb did not give.
+/// Rights on kb's objects that kb did not grant.
 fn rights() -> Result<Finding> {
     let name = "grants";
     let of_others = as_owner(grants::of_others)?;
@@ -327,7 +329,8 @@ fn worker() -> Result<Finding> {
     })
 }
 
-/// Whether max_worker_processes has room for what kb may want at a time: also before a database has to wait.
+/// Whether max_worker_processes has room for what kb may need at the same time, reported even before a
+/// database has to wait.
 fn processes() -> Result<Finding> {
     let name = "processes";
     let others = as_owner(server_catalogs::background_demand)?;

@@ -1,4 +1,4 @@
-//! What an operator has to know.
+//! kb.health: what an operator has to know.
 
 mod api;
 mod health;

@@ -18,11 +18,12 @@ use kb_types::error::Result;
 use kb_types::states::BuildState;
 use serde_json::{Value, json};
 
-/// Replaces the settings that are given, objects as a whole. Retrieval, description and metadata take effect at once;
-/// embedder, chunking and preprocess with the next kb.ingest, or at once while there are no documents.
+/// Replaces the settings that are given, whole objects at a time. Retrieval, description and metadata take
+/// effect at once; embedder, chunking and preprocess take effect with the next kb.ingest, or at once while
+/// there are no documents.
 pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {
     let own = knowledge_bases::get_own(id)?;
-    // One after the other: the second changes what the first has made of it.
+    // Concurrent calls run one after the other, so that the second changes the result of the first.
     let before = as_owner(|| knowledge_bases::lock(&own))?;
     let wanted = WantedKnowledgeBase {
         chunking: match (wanted.chunking, &wanted.embedder) {
@@ -57,14 +58,15 @@ pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()>
     Ok(())
 }
 
-/// Makes the live build again, under new settings, if the knowledge base has no documents; whether it did.
+/// Creates the live build again, under new settings, if the knowledge base has no documents. Returns whether
+/// it did.
 fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
-    // As it is now, even in a transaction that began earlier.
+    // The newest state counts, even in a transaction that began earlier.
     let is_empty = || txn::with_latest_snapshot(|| Ok(!stored::any(kb.kb_no)?));
     if !is_empty()? {
         return Ok(false);
     }
-    // No document comes before this is over: the worker would put it into the build that goes.
+    // No document may be added before this is over, because the worker would put it into the old build.
     knowledge_bases::lock_with_documents(kb)?;
     if !is_empty()? {
         return Ok(false);
@@ -76,7 +78,7 @@ fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
     Ok(true)
 }
 
-/// The present chunking, with a size that a new embedder's model can read; a NOTICE reports a change.
+/// The present chunking, with a size that a new embedder's model can read. A NOTICE reports a change.
 fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
     let mut fitted = Chunking::repaired(chunking);
     let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };

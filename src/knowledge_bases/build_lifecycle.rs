@@ -1,15 +1,16 @@
-//! The life of a build: made, switched to, replaced, swept.
+//! The life of a build: created, switched to, replaced, swept.
 //!
 //! A build is a complete set of chunks and vectors under one embedder, chunking, preprocess and vector table.
-//! A knowledge base has one live build, which is asked, at most one next and any number of old ones.
-//! kb.ingest with `replace` makes the next one, and while it is there the worker puts every document into
-//! both. When no job of its run is left, one commit makes the live build old and the next one live, or the
-//! next one old if a document of the run failed. Documents that are under way then get a new generation. An
-//! old build is swept once no snapshot is older than its switch.
+//! A knowledge base has one live build, which queries read, at most one next build and any number of old
+//! ones. kb.ingest with `replace` creates the next one, and while it exists the worker puts every document
+//! into both. When no job of its run is left, one commit makes the live build old and the next one live, or
+//! the next one old if a document of the run failed. Documents in progress then get a new generation. An old
+//! build is swept once no snapshot is older than its switch.
 //!
-//! `documents.settings` says under which build and settings a document's chunks were made; `upsert` enqueues
-//! the documents that are under others. `documents.content` is the text as the last build extracted it. While
-//! a replace under another `preprocess` is under way, chunks of the live build are slices of the text before.
+//! `documents.settings` identifies the build and the settings under which a document's chunks were made;
+//! `upsert` enqueues the documents whose settings differ. `documents.content` is the text that the last build
+//! extracted. While a replace under another `preprocess` is in progress, chunks of the live build are slices
+//! of the previous text.
 //!
 //! **Invariant:** a knowledge base has a live build at every commit.
 
@@ -30,8 +31,8 @@ use kb_types::states::{BuildState, Priority, RunState};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Makes a build under the present settings of the knowledge base, with a table of its own unless the knowledge
-/// base names a shared one. To be called as the owner.
+/// Creates a build under the present settings of the knowledge base, with a table of its own unless the
+/// knowledge base names a shared one. Must run as the owner.
 pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Result<Build> {
     let embedder = embedders::get(&kb.embedder)?;
     let mut build_no = builds::next_number()?;
@@ -73,8 +74,8 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
     Ok(build)
 }
 
-/// The live build of a knowledge base that is locked, as it is now, even in a transaction that began earlier; an error
-/// while a run makes another one.
+/// The live build of a knowledge base that is locked, in its newest state, even in a transaction that began
+/// earlier. Returns an error while a run fills another one.
 pub fn only_live(kb: &KnowledgeBase) -> Result<Build> {
     let (live, next) = txn::with_latest_snapshot(|| Ok((builds::live(kb.kb_no)?, builds::next(kb.kb_no)?)))?;
     match next {
@@ -90,8 +91,8 @@ pub fn only_live(kb: &KnowledgeBase) -> Result<Build> {
     }
 }
 
-/// Makes a finished next build the live one; the worker calls it in a transaction. Returns false when documents are
-/// missing from it (put while the run began): it enqueues them instead.
+/// Makes a finished next build the live one; the worker calls this in a transaction. Returns false if
+/// documents are missing from the build, because they were put while the run began: it enqueues them instead.
 pub fn switch(next: &Build) -> Result<bool> {
     let missed = stored::reset(next.kb_no, Which::MadeUnderOthers, &next.settings())?;
     if !missed.is_empty() {
@@ -99,7 +100,7 @@ pub fn switch(next: &Build) -> Result<bool> {
         return Ok(false);
     }
     let failed = next.run_no.map_or(Ok(0), runs::failed)?;
-    // Edits that came after the run's documents.
+    // Edits that were made after the run enqueued its documents.
     queue::renew_leased(next.kb_no)?;
     if failed > 0 {
         builds::set_state(next.build_no, BuildState::Old)?;
@@ -107,10 +108,12 @@ pub fn switch(next: &Build) -> Result<bool> {
             let error = format!("documents failed: {failed}; the knowledge base stays as it was");
             runs::finish(run_no, RunState::Failed, Some(&error))?;
         }
-        // If the live build's embedder failed, documents that were put meanwhile may be in the next build only.
+        // If the live build's embedder failed, documents that were put meanwhile may be in the next build
+        // only.
         for live in builds::current(next.kb_no)?.iter().filter(|build| build.is_live()) {
             if live.preprocess != next.preprocess {
-                // The text of each document is now as the next build extracted it: chunks must be slices of it.
+                // The text of each document is now the one that the next build extracted, and chunks must be
+                // slices of it.
                 let others = stored::reset(live.kb_no, Which::MadeUnderOthers, &live.settings())?;
                 queue::enqueue(live.kb_no, &others, Priority::Backfill, None)?;
             }
@@ -131,10 +134,10 @@ pub fn switch(next: &Build) -> Result<bool> {
     Ok(true)
 }
 
-/// Enqueues documents that are marked ready and lack vectors in a build, for example after a crash that emptied its
-/// unlogged table.
+/// Enqueues documents that are marked ready and lack vectors in a build, for example after a crash that
+/// emptied its unlogged table.
 pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
-    // Somebody dropped the table; kb.health() reports it.
+    // The table was dropped; kb.health() reports it.
     let vectors = build.vector_db.store();
     if vectors.health()? == Health::Gone {
         return Ok(());
@@ -146,11 +149,11 @@ pub fn enqueue_without_vectors(build: &Build) -> Result<()> {
     queue::enqueue(build.kb_no, &lost, Priority::Backfill, None)
 }
 
-/// Chunks of an old build that are deleted at once.
+/// The number of chunks of an old build that are deleted at once.
 const SLICE: usize = 1000;
 
-/// Removes an old build as [`sweep`] does, in transactions of their own, for about so long, from behind a chunk on. Returned is the last
-/// chunk that was deleted, if there may be more.
+/// Removes an old build as [`sweep`] does, in several transactions, for about this long, beginning after a
+/// chunk. Returns the last chunk that was deleted if there may be more.
 pub fn sweep_some(build: &Build, from: Uuid, time: Duration) -> Result<Option<Uuid>> {
     let begun = Instant::now();
     if build.owns_table {
@@ -167,8 +170,8 @@ pub fn sweep_some(build: &Build, from: Uuid, time: Duration) -> Result<Option<Uu
     Ok(None)
 }
 
-/// Removes a build: its chunks and its vectors. A table of its own is dropped by the worker later (`worker/upkeep/unused_tables.rs`). By the
-/// worker or as the owner.
+/// Removes a build with its chunks and vectors. The worker drops its own table later
+/// (`worker/upkeep/unused_tables.rs`). For the worker or the owner.
 pub fn sweep(build: &Build) -> Result<()> {
     if build.owns_table {
         build.vector_db.store().empty()?;

@@ -11,7 +11,7 @@ use kb_types::error::{Error, Object, Result};
 use kb_types::quota::Thing;
 use kb_types::states::BuildState;
 
-/// Makes it for the session's tenant, with its first build.
+/// Creates the knowledge base for the session's tenant, with its first build.
 pub fn create_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {
     let mut kb = knowledge_base_settings::check(id, bindings::current()?, wanted)?;
     as_owner(|| {

@@ -13,23 +13,23 @@ use kb_text::tokenizer::Tokenizer;
 use kb_types::error::{Object, Result};
 use kb_types::{Bounds, Embedder};
 
-/// At most so many documents are cut for the estimate; a larger number is extrapolated from them.
+/// The most documents that are cut for the estimate; a larger number is extrapolated from them.
 const SAMPLE: i64 = 200;
-/// Assumed seconds of a request, where no limit makes it last longer.
+/// The assumed seconds of a request, unless a limit makes it last longer.
 const REQUEST_SECONDS: f64 = 0.5;
-/// Tokens a second of a local model on two cores.
+/// The tokens per second of a local model on two cores.
 const LOCAL_TOKENS: f64 = 4_000.0;
 
-/// Tokens that a chat model is sent beside a chunk's own, and that it answers with.
+/// The tokens that a chat model reads in addition to a chunk's own, and those of its answer.
 const SITUATE_TOKENS: i64 = 800;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Documents that kb.ingest would take up, and the chunks and tokens it would have embedded.
+    /// The documents that kb.ingest would process, and the chunks and tokens that it would have embedded.
     pub documents: i64,
     pub chunks: i64,
     pub tokens: i64,
-    /// In the currency of price_per_million_tokens; None where the embedder has no price.
+    /// In the currency of price_per_million_tokens. None: the embedder has no price.
     pub cost: Option<f64>,
     pub seconds: f64,
 }
@@ -39,7 +39,8 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let kb = knowledge_bases::get(kb_id)?;
     let live = builds::live(kb.kb_no)?;
     let embedder = embedders::get(&kb.embedder)?;
-    // As kb.ingest: all documents under a new embedder, otherwise those that are not ready under these settings.
+    // As in kb.ingest: all documents under a new embedder, otherwise those that are not ready under these
+    // settings.
     let all = embedder.fingerprint() != live.fingerprint;
     let chunking = kb.chunking()?;
     let settings = live.settings_under(embedder.fingerprint(), &chunking, &kb.preprocess);
@@ -48,12 +49,12 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &settings::model_dir())?;
     let (mut chunks, mut chunked, mut tokens, mut sampled) = (0i64, 0i64, 0i64, 0i64);
     for document_id in sample {
-        // One text in memory at a time; a cancellation takes effect between two.
+        // One text is in memory at a time; a cancellation takes effect between two.
         report::check_interrupts();
         let Some((content_type, original)) = stored::original_of(document_id)? else { continue };
         sampled += original.len() as i64;
         let Some(content_type) = ContentType::parse(&content_type) else { continue };
-        // What cannot be cut costs nothing: it will be listed in kb.failures.
+        // A document that cannot be cut costs nothing: it will be listed in kb.failures.
         let bounds = Bounds::begin(settings::limits(report::check_interrupts));
         let Ok(extracted) = extract_bytes(&original, content_type, &kb.preprocess, &bounds) else { continue };
         let Ok(pieces) = chunk(&extracted.text, &chunking, &tokenizer, &extracted.marks, &bounds) else {
@@ -81,7 +82,7 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     Ok(Estimate { documents: count, chunks, tokens, cost, seconds: seconds(&embedder, chunks, tokens) })
 }
 
-/// The time that the tightest limit alone would make it take.
+/// The time that the tightest limit alone would impose.
 fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
     match embedder.provider.as_str() {
         "hash" => return 0.0,
@@ -93,7 +94,7 @@ fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
     let by_count = chunks as f64 / embedder.config.batch_size.min(most).max(1) as f64;
     let by_tokens = remote.max_batch_tokens.map_or(0.0, |most| tokens as f64 / most as f64);
     let requests = by_count.max(by_tokens).ceil();
-    // What exceeds a day's budget waits for the next day.
+    // The part that exceeds a day's budget waits for the next day.
     let days = remote.daily_token_budget.map_or(1.0, |budget| (tokens as f64 / budget as f64).ceil());
     let at_rate = |n: f64, per_minute: Option<u32>| per_minute.map_or(0.0, |rate| n * 60.0 / f64::from(rate));
     let at_once = requests * REQUEST_SECONDS / remote.max_concurrency as f64;

@@ -11,10 +11,10 @@ use kb_types::error::{Error, Result};
 use kb_types::filter::{IndexType, Key};
 use kb_types::quota::Thing;
 
-/// Bytes of a key at most.
+/// The most bytes of a key.
 const LONGEST_KEY: usize = 200;
 
-/// Has values of a key of metadata indexed. False: they were.
+/// Requests an index on the values of a key of metadata. Returns false if there was one already.
 pub fn index_metadata(kb_id: &str, key: &str, index_type: &str) -> Result<bool> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let index = MetadataIndex { key: metadata_key(&kb, key)?, index_type: parse(index_type)? };
@@ -23,7 +23,7 @@ pub fn index_metadata(kb_id: &str, key: &str, index_type: &str) -> Result<bool> 
             quota::check(&kb.tenant_id, Thing::MetadataIndexes)?;
         }
         if !metadata_indexes::is_wanted(&index)? {
-            // So many at most, also where several sessions index at once.
+            // The lock keeps the limit, also if several sessions request indexes at once.
             metadata_indexes::lock()?;
             if !metadata_indexes::is_wanted(&index)? && metadata_indexes::count()? >= MOST {
                 return Err(Error::State {
@@ -41,7 +41,7 @@ pub fn index_metadata(kb_id: &str, key: &str, index_type: &str) -> Result<bool> 
     })
 }
 
-/// Ends that, for one type or all of them; how many there were.
+/// Withdraws the request, for one type or for all. Returns the number of requests withdrawn.
 pub fn unindex_metadata(kb_id: &str, key: &str, index_type: Option<&str>) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let (key, index_type) = (named(key)?, index_type.map(parse).transpose()?);
@@ -61,7 +61,7 @@ fn parse(index_type: &str) -> Result<IndexType> {
     })
 }
 
-/// The key, one that may be indexed.
+/// The key, if it may be indexed.
 fn metadata_key(kb: &KnowledgeBase, name: &str) -> Result<String> {
     let key = named(name)?;
     let problem = match key.len() {
@@ -76,7 +76,7 @@ fn metadata_key(kb: &KnowledgeBase, name: &str) -> Result<String> {
     }
 }
 
-/// The key of metadata of this name, as a filter names it.
+/// The key of metadata that a filter means by this name.
 fn named(name: &str) -> Result<String> {
     let problem = match Key::parse(name) {
         Ok(Key::Metadata(key)) => return Ok(key),

@@ -11,14 +11,15 @@ use crate::pg::wake;
 use kb_types::error::Result;
 use kb_types::states::{BuildState, Priority, RunStrategy};
 
-/// Starts a run over the documents of the knowledge base. Returns its number.
+/// Starts a run over the documents of the knowledge base. Returns the number of the run.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     let own = knowledge_bases::get_own(id)?;
-    // One after the other: of two that replace at once, the second finds the first's build.
+    // Concurrent calls run one after the other: of two that replace, the second finds the first one's build.
     let kb = as_owner(|| knowledge_bases::lock(&own))?;
     let live = build_lifecycle::only_live(&kb)?;
     let fingerprint = embedders::get(&kb.embedder)?.fingerprint();
-    // Vectors of two embedders cannot be compared, so a change of embedder cannot go document by document.
+    // Vectors of two embedders cannot be compared, so a change of embedder cannot proceed document by
+    // document.
     let replace = strategy == RunStrategy::Replace || fingerprint != live.fingerprint;
     let strategy = if replace { RunStrategy::Replace } else { RunStrategy::Upsert };
     as_owner(|| {
@@ -34,8 +35,8 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
             stored::reset(kb.kb_no, Which::Outdated, &settings)?
         };
         let updated = taken_up.len() as i64;
-        // Of all tenants: a build has every document. Counted after those that are locked by now, so never fewer; one that
-        // was put in between is not the run's.
+        // Documents of all tenants, because a build has every document. They are counted after those above
+        // were locked, so there are never fewer; one that was put in between is not part of the run.
         let scanned = if replace { updated } else { stored::count(kb.kb_no)? };
         runs::set_scanned(run_no, scanned, scanned - updated)?;
         queue::enqueue(kb.kb_no, &taken_up, Priority::Backfill, Some(run_no))?;

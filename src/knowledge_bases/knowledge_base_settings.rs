@@ -11,7 +11,7 @@ use kb_types::error::{Error, Object, Result};
 use kb_types::{Embedder, Json, Preprocess, Retrieval, id, sizes};
 use serde_json::{Value, json};
 
-/// Settings as they are asked for; None is the default (on creation) or no change.
+/// Requested settings. None stands for the default (on creation) or for no change.
 #[derive(Debug, Default)]
 pub struct WantedKnowledgeBase {
     pub embedder: Option<String>,
@@ -23,7 +23,7 @@ pub struct WantedKnowledgeBase {
     pub metadata: Option<Json>,
 }
 
-/// Checks the settings, also against each other, and reports all problems at once.
+/// Checks the settings, each by itself and against the others, and reports all problems at once.
 pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result<KnowledgeBase> {
     let mut problems = Vec::new();
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
@@ -105,7 +105,7 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     }
 }
 
-/// The most tokens that the embedder's model reads; missing model files are reported as a problem.
+/// The most tokens that the embedder's model reads. Missing model files are reported as a problem.
 fn model_limit(embedder: &Embedder, problems: &mut Vec<String>) -> Option<usize> {
     max_content_tokens(embedder, &settings::model_dir())
         .map_err(|error| problems.push(format!("embedder: {error}")))

@@ -1,4 +1,4 @@
-//! The life of a knowledge base: made, altered, moved, shared, built anew, dropped.
+//! The life of a knowledge base: created, altered, moved, shared, rebuilt, dropped.
 
 pub mod alter_knowledge_base;
 mod api;

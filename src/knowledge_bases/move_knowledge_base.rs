@@ -13,7 +13,7 @@ use crate::tenants::quota;
 use kb_types::error::{Error, Object, Result};
 use kb_types::id;
 
-/// Gives a knowledge base of the session's tenant to another one, with all that is in it.
+/// Moves a knowledge base of the session's tenant to another tenant, with all that is in it.
 pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
     if bindings::allowed().is_some() {
         return Err(Error::Permission {
@@ -31,7 +31,8 @@ pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
     source_tables::must_see_all("kb.move_knowledge_base")?;
     as_owner(|| {
         quota::moving(&kb.tenant_id, tenant, kb.kb_no, || {
-            // Whoever puts documents, or makes chunks and words of them, is waited for, and waits for this transaction.
+            // This waits for transactions that put documents, or write chunks and words of them, and makes
+            // others wait for this transaction.
             let kb = knowledge_bases::lock_with_documents(&kb)?;
             moves::lock_builds(kb.kb_no)?;
             if moves::has(tenant, &kb.id)? {
@@ -49,7 +50,8 @@ pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
             sources.iter().try_for_each(|source| check_roles(source, tenant))?;
             moves::move_rows(kb.kb_no, &kb.tenant_id, tenant)?;
             for source in sources.iter().filter(|source| source.config.tenant.is_some()) {
-                // Rows that name the tenant that had it stay that one's: the worker finds out which.
+                // Rows whose tenant column names the previous owner stay that tenant's; the worker finds out
+                // which these are.
                 changes::append(source.source_no, What::Truncated, &[], &[])?;
             }
             wake::at_commit(kb.kb_no);
@@ -58,7 +60,8 @@ pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
     })
 }
 
-/// An error where the owner of an attached table, or who attached it, may not act for the tenant whose its rows become.
+/// Returns an error if the owner of an attached table, or a role that attached it, may not act for the tenant
+/// that gets its rows.
 fn check_roles(source: &Source, tenant: &str) -> Result<()> {
     let table = &source.relation_name;
     let refusal = match bindings::may_act_for(&source.role_name, tenant) {

@@ -8,7 +8,7 @@ use kb_types::error::{Error, Result};
 use kb_types::id;
 use kb_types::tenancy::SHARED;
 
-/// Lets another tenant read a knowledge base of the caller's tenant. False: it could.
+/// Lets another tenant read a knowledge base of the caller's tenant. Returns false if it already could.
 pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let refused = |problem: String| Err(Error::Argument { argument: "tenant", problem });
@@ -37,13 +37,13 @@ pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
     as_owner(|| quota::within(&kb.tenant_id, || shares::put(kb.kb_no, &kb.tenant_id, tenant)))
 }
 
-/// Ends that; false: it was not shared with this tenant.
+/// Ends a share. Returns false if the knowledge base was not shared with this tenant.
 pub fn unshare(kb_id: &str, tenant: &str) -> Result<bool> {
     let kb = knowledge_bases::get_own(kb_id)?;
     as_owner(|| shares::delete(kb.kb_no, tenant))
 }
 
-/// Ends a share of another tenant with the caller's. False: there is none of this id and owner.
+/// Ends a share of another tenant with the caller's. Returns false if there is none with this id and owner.
 pub fn refuse_share(kb_id: &str, owner: &str) -> Result<bool> {
     let tenant = bindings::current()?;
     if owner == SHARED {

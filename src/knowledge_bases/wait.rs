@@ -9,8 +9,8 @@ use crate::tenants::bindings;
 use kb_types::error::{Error, Object, Result};
 use std::time::{Duration, Instant};
 
-/// Shortest and longest pause between two checks; in between it is a part of what was waited, so that little of a short wait is in vain
-/// and a long one costs little.
+/// The shortest and the longest pause between two checks. In between, the pause is a fraction of the time
+/// waited so far, so that a short wait ends soon and a long one costs little.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(200));
 const PART: u32 = 32;
 
@@ -54,7 +54,7 @@ fn wait_for(
         }
         other => other.map(Duration::from_secs_f64),
     };
-    // As many as the policies on jobs let the caller wait for.
+    // The tenants whose jobs the policies on jobs let the caller see.
     let tenants = match bypasses_policies() {
         true => None,
         false => Some(bindings::visible()?.into_iter().chain(owner).collect::<Vec<_>>()),
@@ -67,7 +67,7 @@ fn wait_for(
                 None => Ok(queue::waiting(kb_no)? == 0
                     && !runs::is_running(kb_no)?
                     && !as_owner(|| changes::waiting(kb_no, tenants.as_deref()))?),
-                // The end of the run itself: a replacing run ends with the switch.
+                // The end of the run itself, because a replacing run ends with the switch.
                 Some(run_no) => runs::is_over(run_no),
             })?;
             if over {

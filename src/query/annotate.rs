@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Bytes of an answer, chunks, and bytes of these at most: the work cannot be cancelled, and takes some 60 times their memory.
+/// The most bytes of an answer, the most chunks, and the most bytes of their texts: the work cannot be
+/// cancelled, and takes about 60 times as much memory.
 const MAX_ANSWER: usize = 1 << 20;
 const MAX_CHUNKS: usize = 10_000;
 const MAX_BYTES: i64 = 4 << 20;
 
-/// An array of annotations in the answer's order. Ids that are no chunk of a live build, or of one that the caller may not
-/// read, are passed over: the answer is the same for both.
+/// Returns an array of annotations in the order of the answer. Ids of chunks that do not exist in a live
+/// build, and of chunks that the caller may not read, are skipped alike, so the result does not tell which of
+/// them exist.
 pub fn annotate(answer: &str, chunk_ids: &[Uuid]) -> Result<Json> {
     let argument = |argument, problem| Err(Error::Argument { argument, problem });
     if answer.len() > MAX_ANSWER {
@@ -38,7 +40,8 @@ pub fn annotate(answer: &str, chunk_ids: &[Uuid]) -> Result<Json> {
         let number = files.len();
         files.entry(document(chunk)).or_insert(number);
     }
-    // In characters, each gone over once: quotes come in order, and one may begin where the one before it ends.
+    // Positions are in characters, each of which is visited once: quotes come in order, and one may begin
+    // where the one before it ends.
     let mut characters =
         answer.char_indices().map(|(byte, _)| byte).chain([answer.len()]).enumerate().peekable();
     let mut byte = |wanted: usize| {

@@ -12,8 +12,9 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
 
-/// Declares a function that answers with hits: here, and nowhere else, are the columns of an answer and what is in them.
-/// The body gives the hits. A macro, because pgrx reads the columns from the signature and looks through no type alias.
+/// Declares a function that returns hits. The columns of an answer and their values are defined here and
+/// nowhere else; the body returns the hits. This is a macro, because pgrx reads the columns from the
+/// signature and does not look through a type alias.
 macro_rules! answers {
     ($(#[$($attribute:tt)*])* fn $name:ident($($arguments:tt)*) { $($body:tt)* }) => {
         $(#[$($attribute)*])*

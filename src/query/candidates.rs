@@ -1,4 +1,5 @@
-//! The candidates of a question, by meaning, by words or both, and of other words of it: more as long as more are wanted.
+//! The candidates of a question and of its rewordings, by meaning, by words or both. More are searched for as
+//! long as more are wanted.
 
 use super::question_vector::{beginning, embed};
 use crate::pg::report;
@@ -15,7 +16,7 @@ use kb_types::syntax::Syntax;
 use kb_types::{Candidate, Filter, Kind, Mode};
 use serde_json::json;
 
-/// Where candidates are looked for.
+/// Where to search for candidates.
 #[derive(Clone, Copy)]
 pub struct Search<'a> {
     pub target: &'a Target,
@@ -23,7 +24,7 @@ pub struct Search<'a> {
     pub journal: &'a Journal,
 }
 
-/// A question, which can be asked for more: by meaning, by words, or both.
+/// A question that can be asked for more candidates: by meaning, by words, or both.
 pub struct Legs<'a> {
     search: Search<'a>,
     by_meaning: Option<(&'a [f32], ByMeaning<'a>)>,
@@ -31,12 +32,12 @@ pub struct Legs<'a> {
 }
 
 impl Legs<'_> {
-    /// How many words of a long question are not looked for.
+    /// The number of words of a long question that are not searched for.
     pub fn words_left_out(&self) -> usize {
         self.by_words.as_ref().map_or(0, |by_words| by_words.left_out)
     }
 
-    /// Candidates, best first.
+    /// Returns candidates, the best first.
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         match (&self.by_meaning, &self.by_words) {
             (Some(_), Some(_)) => self.find_both(bounds),
@@ -45,7 +46,7 @@ impl Legs<'_> {
         }
     }
 
-    /// Candidates enough that the rows asked for stay of them.
+    /// Returns enough candidates that the requested number of rows remains after diversification.
     pub fn find_diverse(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         let Search { target, journal, .. } = self.search;
         let diversity = &target.retrieval.diversity;
@@ -59,8 +60,8 @@ impl Legs<'_> {
         diversity::recalled(diversity, bounds, find, &report::check_interrupts)
     }
 
-    /// A leg's candidates may have one text twice: they are told apart when both are fused. Only where too few texts are left, each leg
-    /// looks for as many different ones.
+    /// The candidates of one leg may contain a text twice; duplicates are recognised when both lists are
+    /// fused. Only if too few texts remain, each leg searches for as many different ones.
     fn find_both(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         let Search { target, journal, .. } = self.search;
         let top_k = bounds.top_k.max(target.retrieval.hybrid.candidates);
@@ -102,7 +103,8 @@ impl Legs<'_> {
     }
 }
 
-/// Gives what has no similarity its own, where that can leave it out; what is in the answer gets it in any case.
+/// Computes the similarity of candidates that have none, if it can exclude them; candidates that are in the
+/// answer get it in any case.
 fn compare(
     target: &Target,
     vector: &[f32],
@@ -115,7 +117,7 @@ fn compare(
     }
 }
 
-/// Gives candidates their rows, with their texts.
+/// Reads the rows of candidates, with their texts.
 pub fn add_rows(target: &Target, candidates: &mut [Candidate], journal: &Journal) -> Result<()> {
     let read = journal.time("rows", || search::add_rows(target, candidates))?;
     journal.count("rows", "read", read);
@@ -123,7 +125,7 @@ pub fn add_rows(target: &Target, candidates: &mut [Candidate], journal: &Journal
 }
 
 impl<'a> Search<'a> {
-    /// A question's legs; without a vector it is asked by its words.
+    /// The legs of a question. Without a vector, the question is searched by its words.
     pub fn legs(&self, words: &str, vector: Option<&'a [f32]>) -> Result<Legs<'a>> {
         let is_by_words = vector.is_none() || self.target.retrieval.mode == Mode::Hybrid;
         let by_words =
@@ -141,7 +143,8 @@ impl<'a> Search<'a> {
         Ok(Legs { search: *self, by_meaning: Some((vector, by_meaning)), by_words: None })
     }
 
-    /// The question's candidates and those for other words of it, as one list, and why some of these are not there.
+    /// The candidates of the question and of its rewordings, as one list, and the reason if some of these are
+    /// missing.
     pub fn find_reworded(
         &self,
         question: &str,
@@ -154,7 +157,8 @@ impl<'a> Search<'a> {
             .time("transform", || reworded(&target.retrieval, target.kb_no, question, vector.is_some()));
         journal.note("transform", "questions", || json!(questions));
         journal.note("transform", "passage", || json!(passage));
-        // What they find is not what the question finds, and a model's quotation marks are text.
+        // The candidates of the rewordings are not those of the question, so the journal does not record
+        // them; and quotation marks of a model are plain text.
         let closed = Journal::closed();
         let mut plain = target.clone();
         plain.retrieval.syntax = Some(Syntax::Plain);
@@ -162,7 +166,7 @@ impl<'a> Search<'a> {
         let mut lists = vec![own];
         let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
             Ok(vectors) => vectors.into_iter().map(Some).collect(),
-            // A model reads only so much, which a chat model does not know.
+            // The model that embeds has a limit of which a chat model knows nothing.
             Err(Error::InputTooLong { .. }) => {
                 texts.iter().map(|text| beginning(target, kind, text)).collect()
             }

@@ -16,25 +16,27 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// A text for a prompt, and what is in it.
+/// A text for a prompt, and what it contains.
 pub struct Context {
     pub text: String,
-    /// Of all blocks, in their order.
+    /// The chunks of all blocks, in order.
     pub chunk_ids: Vec<Uuid>,
     /// An array with an object for each block.
     pub blocks: Json,
     pub tokens: usize,
-    /// The end of the best passage is left out, because it has more tokens than the text may have.
+    /// Whether the end of the best passage is left out, because it has more tokens than the text may have.
     pub is_truncated: bool,
 }
 
-/// As kb.query, in one text. `max_tokens` bounds it with all that is around the passages.
+/// Does what kb.query does, and makes one text of the rows. `max_tokens` bounds the whole text, including
+/// everything around the passages.
 pub fn context(request: &Request, question: &str, format: ContextFormat) -> Result<Context> {
     let Answer { hits, target, bounds, .. } = logged(&as_context(request), question)?;
     write(hits, &target, bounds.max_tokens, format)
 }
 
-/// As kb.query of several knowledge bases. Tokens are those of the first one's tokeniser.
+/// Does what kb.query does over several knowledge bases. Tokens are counted by the tokeniser of the first
+/// one.
 pub fn context_several(
     kb_ids: &[String],
     request: &Request,
@@ -81,11 +83,11 @@ fn write(
     })
 }
 
-/// What counts tokens as those of the knowledge base's chunks were counted.
+/// An embedder that counts tokens as they were counted for the knowledge base's chunks.
 fn counted_by(target: &Target) -> Embedder {
     match &target.tokenizer {
         None => target.embedder.clone(),
-        // The tokeniser of a model of OpenAI's.
+        // A tokeniser of one of OpenAI's models.
         Some(model) => {
             Embedder { provider: "openai".into(), model: model.clone(), ..target.embedder.clone() }
         }
@@ -97,7 +99,7 @@ fn cited(hit: &Hit, uris: &HashMap<i64, String>) -> Cited {
         Some(Value::Array(titles)) => titles.iter().filter_map(|t| t.as_str().map(str::to_string)).collect(),
         _ => Vec::new(),
     };
-    // Only those that were checked are told.
+    // Only positions that were checked are returned.
     let is_checked = hit.row.locator.get("start_char").is_some();
     Cited {
         uri: uris.get(&hit.row.place.document_id).cloned(),
@@ -133,7 +135,7 @@ fn described(index: usize, block: &Block, hit: &Hit, cited: &Cited) -> Json {
         ("start_char", &json(json!(start))),
         ("end_char", &json(json!(end))),
         ("truncated", &json(json!(block.is_truncated))),
-        // As it is written: numbers may have more digits than a value here holds.
+        // Stored text, because numbers may have more digits than a JSON value holds here.
         ("metadata", &hit.row.metadata),
     ])
 }

@@ -12,8 +12,9 @@ use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-/// Declares a function that answers with one text: here, and nowhere else, are its columns. The body gives the context. A
-/// macro, because pgrx reads the columns from the signature and looks through no type alias.
+/// Declares a function that returns one text. Its columns are defined here and nowhere else; the body returns
+/// the context. This is a macro, because pgrx reads the columns from the signature and does not look through
+/// a type alias.
 macro_rules! writes_context {
     ($(#[$($attribute:tt)*])* fn $name:ident($($arguments:tt)*) { $($body:tt)* }) => {
         $(#[$($attribute)*])*

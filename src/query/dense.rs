@@ -23,14 +23,14 @@ use std::cell::{OnceCell, RefCell};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// A question by meaning, which can be asked for more.
+/// A question by meaning, which can be asked for more candidates.
 pub struct ByMeaning<'a> {
     target: &'a Target,
     nearest: recall::Nearest<'a, Question<'a>>,
 }
 
 impl<'a> ByMeaning<'a> {
-    /// The vector has the dimension of the knowledge base's.
+    /// The vector must have the dimension of the knowledge base.
     pub fn new(
         target: &'a Target,
         vector: &'a [f32],
@@ -47,10 +47,10 @@ impl<'a> ByMeaning<'a> {
         Ok(ByMeaning { target, nearest: recall::Nearest::new(question, target.ef_search(), journal) })
     }
 
-    /// The nearest chunks, best first. See [`recall::Nearest::find`].
+    /// The nearest chunks, the best first. See [`recall::Nearest::find`].
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         let found = self.nearest.find(bounds)?;
-        // Who removes a build empties its table, which no snapshot tells.
+        // The removal of a build empties its table, which no snapshot shows.
         if found.is_empty()
             && !txn::is_parallel()
             && !txn::with_latest_snapshot(|| builds::is_there(self.target.build_no))?
@@ -65,7 +65,8 @@ impl<'a> ByMeaning<'a> {
     }
 }
 
-/// The `limit` nearest of those that pass the filter, each compared, best first; without those that the caller may not read.
+/// The `limit` nearest chunks that pass the filter, the best first, all compared exactly, and without those
+/// that the caller may not read.
 pub fn nearest(
     target: &Target,
     vector: &[f32],
@@ -77,7 +78,7 @@ pub fn nearest(
     question.read(found)
 }
 
-/// How a query for `top_k` chunks scans first; None: no chunk passes the filter.
+/// The first scan of a query for `top_k` chunks. Returns None if no chunk passes the filter.
 pub fn first_step(
     target: &Target,
     vector: &[f32],
@@ -89,7 +90,7 @@ pub fn first_step(
     Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
 }
 
-/// Gives candidates that are not among the nearest their similarity, where they have a vector.
+/// Computes the similarity of candidates that are not among the nearest, if they have a vector.
 pub fn similarities(target: &Target, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
     let ids: Vec<Uuid> =
         candidates.iter().filter(|c| c.dense.is_none()).map(|candidate| candidate.chunk_id).collect();
@@ -103,7 +104,7 @@ pub fn similarities(target: &Target, vector: &[f32], candidates: &mut [Candidate
     Ok(())
 }
 
-/// Waits for the worker to give the rights on a vector table that a restore has left out.
+/// Waits for the worker to grant the rights on a vector table that a restore has left out.
 fn await_rights(vector_db: &VectorDb) -> Result<()> {
     let (begun, limit) = (Instant::now(), settings::gateway_timeout());
     while begun.elapsed() < limit && !txn::with_latest_snapshot(|| vector_db.is_readable())? {
@@ -120,7 +121,7 @@ struct Question<'a> {
     vector: &'a [f32],
     filter: Option<&'a Filter>,
     listed: RefCell<Listed>,
-    /// What a scan by index looks at, once it was asked.
+    /// What a scan by index reads, once it is known.
     searched: OnceCell<Option<Searched>>,
 }
 
@@ -130,7 +131,7 @@ enum Listed {
     #[default]
     NotYet,
     All(Vec<Uuid>),
-    /// They are too many.
+    /// There are too many.
     No,
 }
 
@@ -142,7 +143,7 @@ impl<'a> Question<'a> {
     fn searched(&self) -> Result<Option<&Searched>> {
         if self.searched.get().is_none() {
             let searched = self.target.vector_db.store().searched()?;
-            // An index that misses too much is not asked where all are compared soon.
+            // An index that misses too much is not used if all vectors can be compared quickly.
             let is_asked = |searched: &Searched| {
                 !self.target.index_misses
                     || !plan::is_quick_exactly(searched.vectors, self.target.vector_db.dimension)
@@ -152,7 +153,7 @@ impl<'a> Question<'a> {
         Ok(self.searched.get().and_then(Option::as_ref))
     }
 
-    /// Lists the chunks that pass the filter, if they are `most` at most; how many there are.
+    /// Lists the chunks that pass the filter if there are at most `most`. Returns their number.
     fn list(&self, filter: &Filter, most: usize) -> Result<Option<usize>> {
         let found = filter_matches::matching_chunks(self.target, filter, most)?;
         let count = found.as_ref().map(Vec::len);
@@ -164,7 +165,7 @@ impl<'a> Question<'a> {
         Ok(count)
     }
 
-    /// About how many vectors of the index pass the filter, by the planner's statistics.
+    /// The approximate number of vectors in the index that pass the filter, by the planner's statistics.
     fn expected(&self, filter: &Filter) -> Result<Option<usize>> {
         let Some(vectors) = self.indexed()? else { return Ok(None) };
         let part = filter_matches::expected_part(self.target, filter)?;
@@ -172,9 +173,9 @@ impl<'a> Question<'a> {
     }
 }
 
-/// A scan that is under way.
+/// A running scan.
 pub enum Look<'a> {
-    /// It has found all that it looks for.
+    /// It has found all that it searches for.
     Exact(std::vec::IntoIter<Candidate>),
     Index(Scan<'a>),
 }
@@ -194,7 +195,7 @@ impl<'a> Vectors for Question<'a> {
             Some(Forced::Index | Forced::Join) => 0,
         };
         let expected = self.expected(filter)?;
-        // Counting many in vain would cost as much as the scan of the index.
+        // Counting many chunks in vain would cost as much as the scan of the index.
         if let Some(expected) = expected.filter(|expected| *expected > most.saturating_mul(2)) {
             return Ok(Some(Kept::About(expected)));
         }

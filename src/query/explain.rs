@@ -20,19 +20,19 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use uuid::Uuid;
 
-/// Of a named chunk the rank is told as far as this.
+/// The rank of a named chunk is reported up to this number.
 const RANKED: usize = 1_000;
-/// Chunks of a named document at most.
+/// The most chunks of a named document.
 const MOST_CHUNKS: usize = 100;
 
-/// What somebody misses in the answer.
+/// What the caller misses in the answer.
 pub enum Named<'a> {
     Document(&'a str),
     Chunk(Uuid),
 }
 
-/// Answers a question as kb.query does, and tells how: settings, scans, candidates per leg and stage, what was left out and why,
-/// times; of what is named, why it is not in the answer.
+/// Answers a question as kb.query does, and reports how: settings, scans, candidates for each leg and stage,
+/// what was left out and why, and times. For what is named, reports why it is not in the answer.
 pub fn explain(request: &Request, question: &str, named: Option<Named>) -> Result<Value> {
     let mut request = request.clone();
     request.explain = true;
@@ -85,7 +85,7 @@ fn hit_json((rank, hit): (usize, &Hit)) -> Value {
     })
 }
 
-/// Why what is named is in the answer, or is not.
+/// Why the named chunk or document is in the answer, or is not.
 fn about(
     answer: &Answer,
     request: &Request,
@@ -133,19 +133,19 @@ fn about(
     }
 }
 
-/// Where named chunks stand.
+/// What is known about the named chunks.
 struct Standing<'a> {
     answer: &'a Answer,
     notes: &'a Notes,
     dropped: &'a [Dropped],
     chunks: &'a [NamedChunk],
-    /// Those whose row is there, with the hash of their text, and those that pass the filter.
+    /// Chunks whose row exists, with the hash of their text, and those that pass the filter.
     present: HashMap<Uuid, Vec<u8>>,
     passing: HashSet<Uuid>,
     similarities: HashMap<Uuid, f64>,
-    /// Their scores by words; of those that hold none there is nothing.
+    /// Their scores by words, for those that contain any.
     by_words: HashMap<Uuid, f64>,
-    /// Ranks among the first by meaning and by words.
+    /// Their ranks among the first by meaning and by words.
     dense_ranks: HashMap<Uuid, usize>,
     keyword_ranks: HashMap<Uuid, usize>,
 }
@@ -236,7 +236,7 @@ impl<'a> Standing<'a> {
         self.answer.target.retrieval.mode != Mode::Dense || self.answer.vector.is_none()
     }
 
-    /// The stage that leaves a chunk out, and why.
+    /// The stage that leaves a chunk out, and the reason.
     fn why_not(&self, chunk: &NamedChunk) -> (&'static str, String) {
         let id = &chunk.chunk_id;
         if !chunk.enabled {
@@ -266,7 +266,8 @@ impl<'a> Standing<'a> {
         ("recall", reasons.join("; "))
     }
 
-    /// Candidates that a leg looked for at least: more than it begins with where later stages left out too many.
+    /// The least number of candidates for which a leg searched. It is more than the leg begins with if later
+    /// stages left out too many.
     fn looked_for(&self, leg: &str) -> usize {
         let retrieval = &self.answer.target.retrieval;
         let first = match retrieval.mode {

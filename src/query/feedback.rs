@@ -1,4 +1,4 @@
-//! kb.feedback: whether a row of an answer was what the question wanted.
+//! kb.feedback: records whether a row of an answer was what the question wanted.
 
 use crate::gateway::client;
 use crate::pg::role::as_owner;
@@ -9,11 +9,12 @@ use kb_types::error::{Error, Result};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long the gateway is waited for.
+/// How long the call waits for the gateway.
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// Keeps the last word on a row of an answer; None takes it back. Only for a logged question of the session's tenant, whether
-/// the worker has written it yet or not, and for a row of its answer: so nobody can write more than was asked.
+/// Records the last judgement on a row of an answer; None removes it. It is accepted only for a logged
+/// question of the session's tenant, whether the worker has written it yet or not, and for a row of its
+/// answer, so nobody can write more than was asked.
 pub fn feedback(query_id: Uuid, chunk_id: Uuid, relevant: Option<bool>) -> Result<()> {
     let tenant = bindings::current()?;
     let written = || as_owner(|| query_log::find(query_id, &tenant));
@@ -21,7 +22,7 @@ pub fn feedback(query_id: Uuid, chunk_id: Uuid, relevant: Option<bool>) -> Resul
         Some(answer) => Some(answer),
         None => match waiting(query_id, &tenant) {
             Some(answer) => Some(answer),
-            // It may have been written in between.
+            // The worker may have written it in between.
             None => written()?,
         },
     };
@@ -39,7 +40,7 @@ pub fn feedback(query_id: Uuid, chunk_id: Uuid, relevant: Option<bool>) -> Resul
     })
 }
 
-/// The knowledge base and the answer of a question that is still at the gateway.
+/// The knowledge base and the answer of a question that the gateway still holds.
 fn waiting(query_id: Uuid, tenant: &str) -> Option<(i64, Vec<Uuid>)> {
     if !wake::gateway_runs() {
         return None;

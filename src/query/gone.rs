@@ -1,4 +1,4 @@
-//! Rows of attached tables that are gone or changed, though the worker has not taken that up yet.
+//! Rows of attached tables that are gone or changed, although the worker has not processed that yet.
 
 use crate::jobs::queue;
 use crate::pg::role::as_owner;
@@ -12,8 +12,8 @@ use kb_types::error::Result;
 use std::collections::HashSet;
 use uuid::Uuid;
 
-/// Leaves out the rows of attached tables that are gone, though the worker has not taken that up yet, and marks those that
-/// were changed since.
+/// Removes candidates whose rows in attached tables are gone, although the worker has not processed that yet,
+/// and marks those whose rows have changed.
 pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     let place = |candidate: &Candidate| {
         candidate.head.as_ref().and_then(|head| Some((head.source.clone()?, head.external_id.clone())))
@@ -27,7 +27,7 @@ pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// Where those of these texts appear that several chunks have, but for documents whose rows are gone.
+/// The places of those of these texts that several chunks have, without documents whose rows are gone.
 pub fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
     let named = |place: TextPlace| (place.content_hash, place.chunk_id, place.external_id);
     let mut places = search::places(target, hashes)?;
@@ -42,7 +42,7 @@ fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {
     items.retain(|_| places.next().is_some_and(&is_kept));
 }
 
-/// Those of some documents that are rows of attached tables, with their places.
+/// Those of a list of documents that are rows of attached tables, with their places in the list.
 #[derive(Default)]
 struct Rows {
     source_nos: Vec<i64>,
@@ -52,7 +52,7 @@ struct Rows {
     places: Vec<usize>,
 }
 
-/// What is written down of rows, by their places.
+/// What is recorded about rows, by their places.
 #[derive(Default)]
 struct WrittenDown {
     gone: HashSet<usize>,
@@ -60,7 +60,7 @@ struct WrittenDown {
 }
 
 impl Rows {
-    /// Of documents given by source, where they have one, and external_id.
+    /// Documents are given by source, if they have one, and external_id.
     fn of(documents: impl Iterator<Item = Option<(RowSource, String)>>) -> Rows {
         let mut rows = Rows::default();
         for (place, document) in documents.enumerate() {

@@ -1,4 +1,5 @@
-//! Candidates by words: BM25 over the knowledge base's segments and the chunks that wait to be folded into one.
+//! Candidates by words: BM25 over the segments of a knowledge base and the chunks that wait to be folded into
+//! one.
 
 use super::gone::without_gone;
 use crate::keyword::read;
@@ -25,25 +26,27 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 use uuid::Uuid;
 
-/// Chunks that wait to be folded from which on a question has the worker look.
+/// If this many chunks wait to be folded, a question wakes the worker.
 const MANY_WAIT: usize = 256;
-/// Different words of a question, and words of all its phrases.
+/// The most different words of a question, and the most words of all its phrases.
 const MOST_TERMS: usize = 1_024;
-/// Chunks that pass a filter up to which their words are looked at one by one.
+/// If at most this many chunks pass a filter, the words of each are read.
 const FEW: usize = 1_000;
-/// Chunks whose words are in memory together.
+/// The number of chunks whose words are in memory together.
 const AT_A_TIME: usize = 250;
-/// The same where the best by words have shown that few of them pass.
+/// The same limit, once the best chunks by words have shown that few of them pass.
 const SEVERAL: usize = 50_000;
-/// So many of the best by words show that.
+/// The number of the best chunks by words that show it.
 const ENOUGH_TO_TELL: usize = 4_000;
-/// Chunks that are ranked beside those that are wanted, and half of these: some texts repeat themselves.
+/// The number of chunks that are ranked in addition to those that are wanted and to half of these, because
+/// some texts repeat themselves.
 const SPARE: usize = 16;
 
-/// A question by words, which can be asked for more.
+/// A question by words, which can be asked for more candidates.
 pub struct ByWords<'a> {
     best: recall::Best<'a, Ranked<'a>>,
-    /// Words of a long question that are not looked for: it has more than [`MOST_TERMS`] different ones.
+    /// The number of words of a long question that are not searched for, because it has more than
+    /// [`MOST_TERMS`] different ones.
     pub left_out: usize,
 }
 
@@ -69,27 +72,27 @@ impl<'a> ByWords<'a> {
         Ok(ByWords { best: recall::Best::new(ranked, journal), left_out })
     }
 
-    /// Chunks that hold words of the question, best first. See [`recall::Nearest::find`].
+    /// The chunks that contain words of the question, the best first. See [`recall::Nearest::find`].
     pub fn find(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
         self.best.find(bounds)
     }
 }
 
-/// The chunks that have words of a question, as far as they are ranked.
+/// The chunks that contain words of a question, as far as they are ranked.
 struct Ranked<'a> {
     target: &'a Target,
     index: Index<'a>,
     filter: Option<&'a Filter>,
-    /// Those that were not looked at yet, best first.
+    /// Those that have not been examined yet, the best first.
     rest: std::vec::IntoIter<Candidate>,
-    /// How many were ranked, and whether these are all.
+    /// The number of ranked chunks, and whether these are all.
     ranked: usize,
     is_all: bool,
     given: HashSet<Uuid>,
 }
 
 impl Ranked<'_> {
-    /// Ranks these, which are all that pass the filter.
+    /// Ranks these chunks, which are all that pass the filter.
     fn rank_all(&mut self, chunk_ids: &[Uuid]) -> Result<()> {
         let all = self.index.of_chunks(chunk_ids)?;
         self.keep(all);
@@ -97,8 +100,8 @@ impl Ranked<'_> {
         Ok(())
     }
 
-    /// Ranks further ones, `count` at least. What is behind a rank is not known without ranking all before it once more, so some more than
-    /// are wanted are ranked, which costs little.
+    /// Ranks at least `count` further chunks. The chunks behind a rank cannot be found without ranking all
+    /// before it again, so some more than are wanted are ranked, which costs little.
     fn rank(&mut self, count: usize) -> Result<()> {
         let more = if self.ranked == 0 { count / 2 + SPARE } else { 3 * self.ranked };
         self.ranked += count + more;
@@ -114,7 +117,7 @@ impl Ranked<'_> {
         Ok(())
     }
 
-    /// The best come first again, whatever was ranked before.
+    /// Keeps the rest of a ranking, which begins again with the best chunks.
     fn keep(&mut self, mut best: Vec<Candidate>) {
         best.retain(|candidate| !self.given.contains(&candidate.chunk_id));
         self.rest = best.into_iter();
@@ -134,34 +137,35 @@ impl recall::Words for Ranked<'_> {
     }
 }
 
-/// Those of some chunks that hold words of the question, as it asks for them, with their scores, best first.
+/// Of these chunks, those that contain words of the question in the way that it requires, with their scores,
+/// the best first.
 pub fn scored(target: &Target, query: &str, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
     let index = Index::open(target, query)?;
     if index.terms.is_empty() { Ok(Vec::new()) } else { index.of_chunks(chunk_ids) }
 }
 
-/// What an index of words has for one question.
+/// What the keyword index contains for one question.
 struct Index<'a> {
     target: &'a Target,
-    /// Sorted.
+    /// In order.
     terms: Vec<Vec<u8>>,
-    /// Words of the question's end that are not looked for.
+    /// The number of words at the end of the question that are not searched for.
     left_out: usize,
     scorer: Scorer,
-    /// Places of terms: a chunk must have all of these, and none of those.
+    /// Indexes into `terms`: a chunk must contain all of the first and none of the second.
     required: Vec<usize>,
     excluded: Vec<usize>,
-    /// Phrases, and exclusions of more than a word: looked at in the text.
+    /// Phrases, and exclusions of several words, which are searched for in the text.
     phrases: Vec<String>,
     excluded_phrases: Vec<String>,
     segments: Vec<Segment>,
-    /// Of each segment and term.
+    /// For each segment and term.
     pages: Vec<Vec<Vec<Vec<u8>>>>,
     /// Chunks that are in no segment yet.
     pending: Vec<(Uuid, Vec<u8>)>,
 }
 
-/// The part of a term in a question.
+/// The role of a term in a question.
 #[derive(Default)]
 struct Part {
     weight: f64,
@@ -175,10 +179,10 @@ impl<'a> Index<'a> {
         let syntax = target.retrieval.syntax.unwrap_or(Syntax::Plain);
         let Words { text, phrases, excluded } = words::read(query, syntax);
         let mut parts: BTreeMap<Vec<u8>, Part> = BTreeMap::new();
-        // As phrases are looked for: a part of a joined word is a word of its own.
+        // Words as in the search for phrases: a part of a joined word is a word of its own.
         let words_of =
             |phrase: &str| language.words(phrase, |share| f64::from(u8::from(share == Share::Word)));
-        // Of one word nothing is left to look at in the text.
+        // If a phrase has one word, its text need not be searched.
         let is_one = |words: &BTreeMap<Vec<u8>, f64>| words.values().sum::<f64>() <= 1.0;
         let (mut of_several, mut excluded_of_several) = (Vec::new(), Vec::new());
         let mut in_phrases = 0;
@@ -210,7 +214,7 @@ impl<'a> Index<'a> {
             );
             return Err(Error::Argument { argument: "query", problem });
         }
-        // Each chunk that may be the answer is compared with all of them.
+        // Each chunk that may be in the answer is compared with all of them.
         if in_phrases > MOST_TERMS {
             let problem =
                 format!("its phrases have {in_phrases} words together, at most {MOST_TERMS} are looked for");
@@ -244,7 +248,7 @@ impl<'a> Index<'a> {
             statistics.add_segment(segment.totals, &lists(&terms, pages)?);
         }
         let pending = read::pending(build_no, &tenants)?;
-        // A worker that died before it folded them, or a large deletion without one.
+        // A worker died before it folded them, or a large deletion woke no worker.
         if pending.len() >= MANY_WAIT && !report::in_recovery() {
             wake::ensure_worker();
         }
@@ -281,12 +285,12 @@ impl<'a> Index<'a> {
         journal.note("keyword", "not_in_segments", || json!(self.pending.len()));
     }
 
-    /// What the rows of candidates must be, beside what their words say.
+    /// The condition on the rows of candidates, in addition to their words.
     fn condition<'b>(&'b self, filter: Option<&'b Filter>) -> Condition<'b> {
         Condition { filter, phrases: &self.phrases, excluded_phrases: &self.excluded_phrases }
     }
 
-    /// The best by their words, and whether there are no others.
+    /// The best chunks by their words, and whether there are no others.
     fn best(&self, limit: usize) -> Result<(Vec<Candidate>, bool)> {
         let mut top = Top::new(limit);
         let question = Question { scorer: &self.scorer, required: &self.required, excluded: &self.excluded };
@@ -313,11 +317,11 @@ impl<'a> Index<'a> {
         Ok((self.ranked(candidates), is_all))
     }
 
-    /// Those of these chunks that hold words of the question, best first.
+    /// Those of these chunks that contain words of the question, the best first.
     fn of_chunks(&self, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
         let mut top = Top::new(chunk_ids.len());
         let mut ids = Vec::with_capacity(chunk_ids.len());
-        // Some at a time: the words of a chunk may be as many as those of a book.
+        // A few at a time, because a chunk may have as many words as a book.
         for some in chunk_ids.chunks(AT_A_TIME) {
             report::check_interrupts();
             let chunks = read::terms(self.target.build_no, some)?;
@@ -328,7 +332,7 @@ impl<'a> Index<'a> {
         Ok(self.ranked(found.iter().filter_map(|hit| Some((*ids.get(hit.chunk as usize)?, hit.score)))))
     }
 
-    /// Offers chunks given with their words, by numbers from `first` on.
+    /// Offers chunks, given with their words and numbered from `first` on.
     fn offer(&self, chunks: &[(Uuid, Vec<u8>)], segment: u32, first: u32, top: &mut Top) -> Result<()> {
         let terms: Vec<&[u8]> = self.terms.iter().map(Vec::as_slice).collect();
         for (chunk, (_, words)) in (first..).zip(chunks) {
@@ -343,21 +347,21 @@ impl<'a> Index<'a> {
 }
 
 impl Index<'_> {
-    /// Chunks with their scores, best first, as candidates.
+    /// Chunks with their scores, in order, as candidates.
     fn ranked(&self, chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
         let candidate = |(rank, (chunk_id, score))| Candidate {
             keyword: Some(Found { rank, score }),
             word_share: Some(self.scorer.share(score)),
             ..Candidate::new(chunk_id)
         };
-        // One that went and came again may be both in a segment and waiting.
+        // A chunk that was deleted and added again may be both in a segment and pending.
         let mut seen = HashSet::new();
         let first = chunks.into_iter().filter(|(chunk_id, _)| seen.insert(*chunk_id));
         (1..).zip(first.collect::<Vec<_>>()).map(candidate).collect()
     }
 }
 
-/// The words of the beginning of a text that has more than `most` different ones.
+/// The words at the beginning of a text that has more than `most` different ones.
 fn first_words(language: Language, text: &str, most: usize) -> Result<BTreeMap<Vec<u8>, f64>> {
     let mut first = BTreeMap::new();
     let (mut fits, mut exceeds) = (0, text.len());
@@ -375,7 +379,7 @@ fn first_words(language: Language, text: &str, most: usize) -> Result<BTreeMap<V
     }
 }
 
-/// Each of them once, as it is looked for.
+/// Each phrase once, in the form in which it is searched for.
 fn once(phrases: Vec<String>) -> impl Iterator<Item = String> {
     let mut seen = HashSet::new();
     phrases

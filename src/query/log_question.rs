@@ -1,9 +1,9 @@
-//! The query log: a question that is logged goes to the gateway, from where the worker writes it, since
-//! queries cannot write.
+//! The query log. A logged question is sent to the gateway, from where the worker writes it, because queries
+//! cannot write.
 //!
-//! The gateway holds questions in bounded memory until the worker has written them, so that a question is
-//! kept though its transaction rolls back. kb.feedback is taken only for a question that the log or the
-//! gateway has, of the session's tenant, and for a row of its answer, so that no reader can fill the disk.
+//! The gateway holds questions in bounded memory until the worker has written them, so a question is kept
+//! even if its transaction rolls back. kb.feedback is accepted only for a question of the session's tenant
+//! that the log or the gateway has, and for a row of its answer, so that no reader can fill the disk.
 
 use crate::gateway::client;
 use crate::pg::{report, wake};
@@ -16,13 +16,13 @@ use kb_types::{Hit, Mode};
 use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
-/// What is kept of a question at most.
+/// The most characters of a question that are kept.
 const MAX_CHARACTERS: usize = 1000;
 const MAX_FILTER_BYTES: usize = 4000;
 const MAX_CHUNK_IDS: usize = 100;
 
-/// Logs the share of questions that the knowledge base wants, and says so in the rows. Never fails and never waits; a standby
-/// logs nothing.
+/// Logs the share of questions that the knowledge base specifies, and marks their rows as logged. Never fails
+/// and never waits; a standby logs nothing.
 pub fn log(target: &Target, request: &Request, question: &str, took: Duration, hits: &mut [Hit]) {
     let share = target.retrieval.log;
     if share <= 0.0 || report::in_recovery() || !is_chosen(share) {
@@ -46,7 +46,7 @@ pub fn log(target: &Target, request: &Request, question: &str, took: Duration, h
         mode: mode.into(),
         filter: filter.map(|filter| match filter.len() {
             0..=MAX_FILTER_BYTES => filter.to_string(),
-            // No filter, but JSON: the log says that there was one.
+            // This is not a filter, but JSON that says that there was one.
             bytes => format!("\"a filter of {bytes} bytes\""),
         }),
         top_k: i32::try_from(target.retrieval.top_k).unwrap_or(i32::MAX),
@@ -61,7 +61,7 @@ pub fn log(target: &Target, request: &Request, question: &str, took: Duration, h
     }
 }
 
-/// By chance.
+/// Chooses at random.
 fn is_chosen(share: f64) -> bool {
     let random = Uuid::new_v4().as_u128() as u32;
     f64::from(random) < share * (f64::from(u32::MAX) + 1.0)

@@ -30,12 +30,12 @@ use serde_json::json;
 use std::time::Instant;
 use uuid::Uuid;
 
-/// Answers a question in words, and logs it where the knowledge base wants that.
+/// Answers a question in words, and logs it if the knowledge base specifies that.
 pub fn query(request: &Request, query: &str) -> Result<Vec<Hit>> {
     Ok(logged(request, query)?.hits)
 }
 
-/// As [`query`], with what the answer was looked for with.
+/// Does what [`query`] does, and also returns what was used in the search.
 pub fn logged(request: &Request, query: &str) -> Result<Answer> {
     let begun = Instant::now();
     let mut answer = answer(request, query, &Journal::closed())?;
@@ -43,21 +43,21 @@ pub fn logged(request: &Request, query: &str) -> Result<Answer> {
     Ok(answer)
 }
 
-/// An answer, and what it was looked for with.
+/// An answer, and what was used to search for it.
 pub struct Answer {
     pub hits: Vec<Hit>,
     pub target: Target,
     pub bounds: AnswerBounds,
-    /// The question's; None where it was not embedded.
+    /// The vector of the question. None: it was not embedded.
     pub vector: Option<Vec<f32>>,
 }
 
-/// As [`query`], but never logs, and writes down how.
+/// Does what [`query`] does, but never logs the question, and records the steps in a journal.
 pub fn answer(request: &Request, query: &str, journal: &Journal) -> Result<Answer> {
     if query.trim().is_empty() {
         return Err(Error::Argument { argument: "query", problem: "it is empty".into() });
     }
-    // Without preload, the first question after a restart starts the worker if jobs wait.
+    // Without preload, the first question after a restart starts the worker if jobs are waiting.
     if !report::in_recovery()
         && !wake::worker_runs()
         && (queue::any_visible()? || as_owner(changes::any_waiting)?)
@@ -114,12 +114,13 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
     Ok(Answer { hits, bounds, vector, target })
 }
 
-/// The knowledge base that is asked; an error where the filter names a key that it does not allow.
+/// The knowledge base that is asked. Returns an error if the filter names a key that it does not allow.
 pub fn target(request: &Request) -> Result<Target> {
     let mut target = search::target(&request.kb_id)?;
     let own = std::mem::take(&mut target.retrieval);
     target.retrieval = request.retrieval(&own)?;
-    // A call's mistake is an error, before anything is paid for; what is wrong with a knowledge base's own is not the caller's.
+    // A mistake in the call is an error before anything is paid for; the knowledge base's own settings are
+    // not the caller's mistake.
     let chosen = |retrieval: &Retrieval| {
         let reranker = retrieval.rerank.as_ref().map(|rerank| rerank.reranker.clone());
         let llm = retrieval.transform.as_ref().map(|transform| transform.llm.clone());
@@ -163,7 +164,7 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     finish(&target, request, &bounds, asked, candidates, &journal)
 }
 
-/// A question in words, where it has some, and as a vector, where it was embedded.
+/// A question in words, if it has any, and as a vector, if it was embedded.
 struct Question<'a> {
     words: Option<&'a str>,
     vector: Option<&'a [f32]>,
@@ -196,7 +197,8 @@ fn finish(
     if !diversity.is_none() {
         journal.stage("diversity", &ranked);
     }
-    // What is written around the rows of a context counts, too: their tokens are bounded where it is written.
+    // The text around the rows of a context counts, too, so their tokens are bounded where the context is
+    // written.
     let max_tokens = bounds.max_tokens.filter(|_| !request.as_context);
     let mut chosen = journal.time("shape", || shape::choose(ranked, &AnswerBounds { max_tokens, ..*bounds }));
     journal.stage("shape", &chosen);

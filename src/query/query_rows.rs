@@ -11,14 +11,15 @@ use kb_types::error::{Error, Result};
 use kb_types::{Hit, Json, row_key};
 use std::collections::{BTreeMap, HashMap};
 
-/// A hit with the row that it is of.
+/// A hit with its row.
 pub struct RowHit {
     pub hit: Hit,
-    /// The row's key and the row, as JSON objects; None: the document was put.
+    /// The key of the row and the row, as JSON objects. None: the document was put.
     pub row: Option<(Json, Json)>,
 }
 
-/// As [`query`], but with the rows as they are now. Rows that the caller may not be shown are left out, and a NOTICE says why.
+/// Does what [`query`] does, but returns the rows as they are now. Rows that the caller may not see are left
+/// out, and a NOTICE gives the reason.
 pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
     let hits = query(request, question)?;
     let mut by_source: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
@@ -34,7 +35,7 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
             unseen = Some(&hits[places[0]].kb_id);
             continue;
         };
-        // Rows of a table that is gone are gone.
+        // The rows of a table that no longer exists are gone.
         let Some(located) = table::locate(&source)? else { continue };
         if !located.is_same_owner {
             report::notice(&of_another_owner(&located.name));
@@ -71,7 +72,7 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
     Ok(hits.into_iter().enumerate().filter_map(with_row).collect())
 }
 
-/// Why rows of a knowledge base of another tenant are left out, and what the caller can have.
+/// The reason why rows of another tenant's knowledge base are left out, and what the caller can have instead.
 fn of_others(kb_id: &str) -> String {
     format!(
         "rows of the tables that knowledge base \"{kb_id}\" is made from are left out: who it is shared with does not see these tables; \
@@ -79,12 +80,12 @@ fn of_others(kb_id: &str) -> String {
     )
 }
 
-/// Why rows are left out, and what must be done.
+/// The reason why rows are left out, and what must be done.
 fn of_another_owner(table: &str) -> String {
     format!("rows of {table} are left out: it has another owner, who must attach it again")
 }
 
-/// Why rows are left out, and how the caller gets them.
+/// The reason why rows are left out, and how the caller can get them.
 fn left_out(source: &Source) -> String {
     format!(
         "rows of {} are left out: its row-level security binds this role, and kb runs no policy of a table's owner with the rights \

@@ -1,4 +1,4 @@
-//! kb.query of several knowledge bases at once.
+//! kb.query over several knowledge bases at once.
 
 use super::query::{logged, target};
 use crate::query::sql::search::Target;
@@ -10,10 +10,10 @@ use kb_types::retrieval::{Fusion, Hybrid};
 use kb_types::{Hit, Mode};
 use std::collections::HashSet;
 
-/// Knowledge bases at most: each is asked in turn.
+/// The most knowledge bases, because they are asked in turn.
 const MOST: usize = 100;
 
-/// What several knowledge bases answer together.
+/// The joint answer of several knowledge bases.
 pub struct Together {
     pub hits: Vec<Hit>,
     /// The knowledge base that was named first.
@@ -21,9 +21,9 @@ pub struct Together {
     pub max_tokens: Option<usize>,
 }
 
-/// Asks each, under its own settings where the call leaves something open, and makes one answer of theirs. `weights` are those
-/// of the knowledge bases, in their order; none: all count the same. Rows and tokens of the whole are bounded by the call, else
-/// by the largest bound that one of them has.
+/// Asks each knowledge base, under its own settings where the call leaves something open, and joins their
+/// answers. `weights` belong to the knowledge bases in their order; without any, all count the same. Rows and
+/// tokens of the joint answer are bounded by the call, or else by the largest bound of any of them.
 pub fn query_several(
     kb_ids: &[String],
     request: &Request,
@@ -53,7 +53,7 @@ pub fn together(
         request.kb_id = kb_id.clone();
         let target = target(&request)?;
         top_k = top_k.max(target.retrieval.top_k);
-        // None is no bound: larger than any.
+        // None is no bound, and so larger than any.
         max_tokens = max_tokens.zip(target.retrieval.max_tokens).map(|(most, own)| most.max(own));
         let weight = weights.and_then(|weights| weights.get(n)).copied().unwrap_or(1.0);
         asked.push((request, target, weight));
@@ -63,7 +63,7 @@ pub fn together(
     let mut fusion = several::Fusion::new(top_k, measure);
     for (request, target, weight) in &asked {
         let answer = logged(request, question)?;
-        // An embedder or a reranker that failed leaves nothing of its own to compare.
+        // If an embedder or a reranker failed, there is nothing to compare.
         let is_comparable = match measure {
             Measure::Similarity | Measure::Both => answer.vector.is_some(),
             Measure::Reranker => answer.hits.iter().all(|hit| hit.row.locator.get("rerank_status").is_none()),
@@ -72,7 +72,7 @@ pub fn together(
         let alpha = alpha(&target.retrieval.hybrid);
         fusion.add(Answer { hits: answer.hits, weight: *weight, alpha, is_comparable });
     }
-    // What is written around the rows of a context counts, too.
+    // The text around the rows of a context counts, too.
     let hits = fusion.finish(max_tokens.filter(|_| !request.as_context));
     let first = asked.into_iter().next().map(|(_, target, _)| target);
     match first {
@@ -89,14 +89,14 @@ fn weights_problem(weights: &[f64], count: usize) -> Option<String> {
     Some(format!("{wrong} is not above 0 and at most 1000000"))
 }
 
-/// What the rows of these knowledge bases can be compared by; None: there is none.
+/// The measure by which the rows of these knowledge bases can be compared, or None if there is none.
 fn measure(targets: &[&Target]) -> Option<Measure> {
     let first = targets.first()?;
     let all = |is: &dyn Fn(&Target) -> bool| targets.iter().all(|target| is(target));
     let reranker = |target: &Target| target.retrieval.rerank.as_ref().map(|rerank| rerank.reranker.clone());
     let is_by_words = |target: &Target| target.retrieval.mode == Mode::Keyword;
     if !all(&|target| reranker(target).is_none()) {
-        // Maximal marginal relevance makes other scores of the reranker's.
+        // Maximal marginal relevance changes the reranker's scores.
         let is_one =
             all(&|target| reranker(target) == reranker(first) && target.retrieval.diversity.mmr.is_none());
         return Some(if is_one { Measure::Reranker } else { Measure::Ranks });
@@ -117,7 +117,7 @@ fn measure(targets: &[&Target]) -> Option<Measure> {
     })
 }
 
-/// What the similarity counts beside the words.
+/// The weight of the similarity in relation to the words.
 fn alpha(hybrid: &Hybrid) -> f64 {
     match hybrid.fusion {
         Fusion::ZScore | Fusion::Score => hybrid.alpha,

@@ -1,4 +1,4 @@
-//! The vector of a question, or of another text that is compared with a knowledge base's chunks.
+//! The vector of a question, or of another text that is compared with the chunks of a knowledge base.
 
 use crate::gateway::client;
 use crate::models::embedder_access::access;
@@ -8,13 +8,13 @@ use crate::tenants::bindings;
 use kb_types::Kind;
 use kb_types::error::Result;
 
-/// The vector of as much of a text as the model reads: all of it, a half, a quarter, an eighth.
+/// The vector of as much of a text as the model reads: all of it, a half, a quarter or an eighth.
 pub fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {
     let parts = (0..4).map(|times| text[..text.floor_char_boundary(text.len() >> times)].to_string());
     parts.into_iter().find_map(|part| embed(target, kind, &[part]).ok()?.pop())
 }
 
-/// Vectors of texts, in order.
+/// The vectors of texts, in order.
 pub fn embed(target: &Target, kind: Kind, texts: &[String]) -> Result<Vec<Vec<f32>>> {
     if texts.is_empty() {
         return Ok(Vec::new());

@@ -8,8 +8,8 @@ use kb_types::Candidate;
 use kb_types::error::Result;
 use std::time::Duration;
 
-/// Candidates in the reranker's order, where the knowledge base or the call names one. If it cannot say, they stay as they
-/// were, and the reason is given. `texts` gives candidates their rows.
+/// Returns candidates in the order of the reranker, if the knowledge base or the call names one. If the
+/// reranker fails, the order stays and the reason is returned. `texts` reads the rows of candidates.
 pub fn rerank(
     target: &Target,
     bounds: &AnswerBounds,

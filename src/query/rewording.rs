@@ -1,4 +1,4 @@
-//! Asking a chat model for other words of a question.
+//! Asks a chat model to reword a question.
 
 use crate::models::ask::chat;
 use kb_search::transform::{passage_prompt, questions_prompt, read_passage, read_questions};
@@ -6,18 +6,18 @@ use kb_types::error::{Error, Object, Result};
 use kb_types::retrieval::Retrieval;
 use std::time::Duration;
 
-/// What is searched for beside the question itself.
+/// What to search for in addition to the question.
 #[derive(Debug, Default)]
 pub struct Reworded {
     pub questions: Vec<String>,
-    /// Text as a document that answers would have it.
+    /// A text that a document with the answer might contain.
     pub passage: Option<String>,
-    /// Why some of it is not there.
+    /// Why some of it is missing.
     pub problem: Option<String>,
 }
 
-/// What the knowledge base or the call asks for; nothing where neither does. What fails is left out. A passage is only of
-/// use where vectors are compared.
+/// The rewordings that the knowledge base or the call requests, or nothing if neither does. Failures are left
+/// out. A passage is useful only if vectors are compared.
 pub fn reworded(retrieval: &Retrieval, kb_no: i64, question: &str, has_vector: bool) -> Reworded {
     let mut reworded = Reworded::default();
     let Some(wanted) = &retrieval.transform else { return reworded };

@@ -1,8 +1,8 @@
 //! Reads what surrounds hits in their documents, as the caller, and joins it with them.
 //!
-//! **Invariant:** what a row says to be a slice of a document was compared with the document under the same
-//! snapshot, and every chunk in it was read as the caller. Nothing joins across a chunk that the caller may
-//! not read.
+//! **Invariant:** a row that claims to be a slice of a document was compared with the document under the same
+//! snapshot, and every chunk in it was read as the caller. Nothing is joined across a chunk that the caller
+//! may not read.
 
 use crate::query::sql::passages::{Range, pieces, text};
 use crate::query::sql::search::Target;
@@ -13,11 +13,11 @@ use kb_types::Hit;
 use kb_types::error::Result;
 use std::collections::HashMap;
 
-/// Tokens set aside for what is written around each passage of a context (numbers, titles, addresses).
+/// Tokens set aside for the text around each passage of a context (numbers, titles, addresses).
 const AROUND: usize = 80;
 
-/// Hits of one knowledge base with what surrounds them, as its settings say. `as_context`: what meets joins in any case, and
-/// room is left to write around each passage.
+/// Joins hits of one knowledge base with what surrounds them, as its settings specify. With `as_context`,
+/// adjacent hits are joined in any case, and room is left for the text around each passage.
 pub fn surrounded(
     target: &Target,
     hits: Vec<Hit>,
@@ -29,7 +29,7 @@ pub fn surrounded(
         return Ok(hits);
     }
     let mut documents = pieces(target.build_no, &ranges(&hits, settings.neighbors, settings.section))?;
-    // One text at a time: they may be large.
+    // One text at a time, because they may be large.
     for (document_id, pieces) in &mut documents {
         let own = std::mem::take(pieces);
         *pieces = match text(*document_id)? {
@@ -42,9 +42,9 @@ pub fn surrounded(
     Ok(passages::joined(hits, &documents, settings, most))
 }
 
-/// What may join with hits, each chunk once.
+/// The chunks that may be joined with hits, each once.
 fn ranges(hits: &[Hit], neighbors: usize, section: bool) -> Vec<Range> {
-    // At least what meets.
+    // At least those that are adjacent.
     let reach = neighbors.max(if section { MAX_SECTION } else { 0 }).max(1) as i32;
     let mut by_document: HashMap<i64, Vec<i32>> = HashMap::new();
     for hit in hits {

@@ -1,4 +1,4 @@
-//! kb.eval_sets and kb.eval_questions: questions of users, with what ought to be in their answers.
+//! kb.eval_sets and kb.eval_questions: questions with the expected contents of their answers.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::pg::json::Jsonb;
@@ -11,7 +11,7 @@ fn not_found(name: &str) -> Error {
     Error::NotFound { what: Object::EvalSet, id: name.into() }
 }
 
-/// Makes a set; false: there is one of this name. As the owner.
+/// Creates a set. Returns false if one of this name exists. Must run as the owner.
 pub fn insert(kb: &KnowledgeBase, name: &str) -> Result<bool> {
     let inserted = spi::execute(
         "INSERT INTO kb.eval_sets (kb_no, tenant_id, name) VALUES ($1, $2, $3) ON CONFLICT (kb_no, name) DO NOTHING",
@@ -20,7 +20,7 @@ pub fn insert(kb: &KnowledgeBase, name: &str) -> Result<bool> {
     Ok(inserted > 0)
 }
 
-/// The number of a set, which is not dropped until this transaction ends. As the owner.
+/// The number of a set, which cannot be dropped until this transaction ends. Must run as the owner.
 pub fn lock(kb_no: i64, name: &str) -> Result<i64> {
     spi::write_one(
         "SELECT s.eval_set_no FROM kb.eval_sets s WHERE s.kb_no = $1 AND s.name = $2 FOR KEY SHARE",
@@ -30,9 +30,9 @@ pub fn lock(kb_no: i64, name: &str) -> Result<i64> {
     .ok_or_else(|| not_found(name))
 }
 
-/// Drops a set with its questions. As the owner.
+/// Drops a set with its questions. Must run as the owner.
 pub fn delete(kb_no: i64, name: &str) -> Result<()> {
-    // Before their set, by which it is known whose they are (`kb._bytes_changed`).
+    // The questions are deleted before their set, from which `kb._bytes_changed` learns their tenant.
     spi::execute(
         "DELETE FROM kb.eval_questions q USING kb.eval_sets s
          WHERE s.kb_no = $1 AND s.name = $2 AND q.eval_set_no = s.eval_set_no",
@@ -45,7 +45,7 @@ pub fn delete(kb_no: i64, name: &str) -> Result<()> {
     if deleted > 0 { Ok(()) } else { Err(not_found(name)) }
 }
 
-/// Adds questions, each id once, or replaces those that have their ids. As the owner.
+/// Adds questions, each id once, and replaces those whose ids exist. Must run as the owner.
 pub fn put_questions(eval_set_no: i64, tenant_id: &str, questions: &[Question]) -> Result<()> {
     let column = |of: fn(&Question) -> String| questions.iter().map(of).collect::<Vec<_>>();
     let filter = |question: &Question| question.filter.as_ref().map_or(String::new(), Json::to_string);
@@ -68,7 +68,7 @@ pub fn put_questions(eval_set_no: i64, tenant_id: &str, questions: &[Question]) 
     Ok(())
 }
 
-/// Deletes a question; false: there is none of this id. As the owner.
+/// Deletes a question. Returns false if there is none with this id. Must run as the owner.
 pub fn delete_question(eval_set_no: i64, question_id: &str) -> Result<bool> {
     let deleted = spi::execute(
         "DELETE FROM kb.eval_questions WHERE eval_set_no = $1 AND question_id = $2",

@@ -1,4 +1,5 @@
-//! kb.index_recall: how much of what an exact search finds the index of each knowledge base found when it was last measured.
+//! kb.index_recall: the recall of each knowledge base's index, compared with an exact search, when it was
+//! last measured.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::pg::spi::{self, Arg};
@@ -11,11 +12,11 @@ pub struct Measured {
     /// From 0 to 1.
     pub recall: f64,
     pub sample: usize,
-    /// None: there is no index, or it is not used, so every search is exact.
+    /// None: there is no index, or queries do not use it, so every search is exact.
     pub ef_search: Option<usize>,
 }
 
-/// Keeps the last measurement of a knowledge base. As the owner.
+/// Stores the last measurement of a knowledge base. Must run as the owner.
 pub fn put(kb: &KnowledgeBase, build_no: i64, measured: &Measured) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.index_recall (kb_no, tenant_id, build_no, measured_at, recall, sample, ef_search)
@@ -34,7 +35,8 @@ pub fn put(kb: &KnowledgeBase, build_no: i64, measured: &Measured) -> Result<()>
     Ok(())
 }
 
-/// What queries with ef_search auto use from now on, and whether the index finds too little with that. As the owner.
+/// Sets the value that queries with ef_search auto use from now on, and whether the index finds too little
+/// with it. Must run as the owner.
 pub fn set_ef_search(build_no: i64, ef_search: usize, index_misses: bool) -> Result<()> {
     spi::execute(
         "UPDATE kb.builds SET ef_search = $2, index_misses = $3 WHERE build_no = $1",
@@ -47,14 +49,15 @@ pub fn set_ef_search(build_no: i64, ef_search: usize, index_misses: bool) -> Res
 pub struct Low {
     pub kb_id: String,
     pub recall: f64,
-    /// Its ef_search is auto, and none suffices: all vectors are compared where that is quick.
+    /// Whether its ef_search is auto and no value suffices, so that all vectors are compared if that is
+    /// quick.
     pub is_auto: bool,
     pub owns_table: bool,
     pub vector_db: VectorDb,
 }
 
-/// Knowledge bases that the caller may read whose live build's index found less than `least`, or less than ef_search auto is to find; the
-/// worst first.
+/// The knowledge bases that the caller may read whose live build's index found less than `least`, or less
+/// than ef_search auto aims at; the worst first.
 pub fn below(least: f64) -> Result<Vec<Low>> {
     let sql = format!(
         "SELECT k.id, r.recall, a.is_auto, b.owns_table, {}

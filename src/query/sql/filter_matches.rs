@@ -1,9 +1,10 @@
-//! What a filter keeps: chunks, and how many there may be.
+//! The chunks that a filter keeps, and an estimate of their number.
 //!
-//! Under row-level security PostgreSQL looks nothing up in an index on metadata: the operators of jsonb might tell of rows that
-//! policies hide. So this is done as the owner, with the condition of the policies written out. What is found is only ever a
-//! candidate: its row is read as the caller, under all policies. No condition of a filter raises an error for what a document
-//! has, so that none tells of another tenant's.
+//! Under row-level security PostgreSQL uses no index on metadata, because the operators of jsonb might reveal
+//! rows that policies hide. Therefore these statements run as the owner, with the condition of the policies
+//! written out. A chunk that they find is only a candidate: its row is read as the caller, under all
+//! policies. No condition of a filter raises an error, whatever a document contains, so none reveals another
+//! tenant's document.
 
 use super::search::Target;
 use crate::filters::filter;
@@ -22,12 +23,12 @@ use std::cell::RefCell;
 use std::ffi::CStr;
 use uuid::Uuid;
 
-/// Chunks of a few thousand documents are looked up one by one: by the server's own figure, which is that of a disk that turns,
-/// the planner would rather read all chunks.
+/// Up to a few thousand chunks are looked up one by one. With the server's default, which describes a
+/// rotating disk, the planner would rather read all chunks.
 const LOOK_UPS: [(&CStr, &CStr); 1] = [(c"random_page_cost", c"1.1")];
 
-/// The chunks of the live build that pass a filter, of documents that the caller's tenant may read; None: they are more than
-/// `most`.
+/// The chunks of the live build that pass a filter, of documents that the caller's tenant may read. Returns
+/// None if there are more than `most`.
 pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
     let tenants = shares::readable(target.kb_no)?;
     let found = as_owner(|| {
@@ -38,8 +39,8 @@ pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<
         let tenants = arguments.add(Arg::Texts(&tenants));
         let limit = arguments.add(Arg::Long(most as i64 + 1));
         let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
-        // "OFFSET 0": documents are looked for by the filter, never by way of all chunks. In one array, which
-        // costs less than a row for each.
+        // "OFFSET 0" makes the planner find documents by the filter, never by way of all chunks. One array
+        // costs less than a row for each chunk.
         let sql = format!(
             "SELECT pg_catalog.array_agg(l.chunk_id) FROM (
                  SELECT c.chunk_id FROM (
@@ -54,16 +55,17 @@ pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<
     Ok((found.len() <= most).then_some(found))
 }
 
-/// Bytes of a filter at most whose part is kept.
+/// The longest filter, in bytes, for which the estimate is kept.
 const KEPT: usize = 1000;
 
 thread_local! {
-    /// By knowledge base and filter: many questions have one of a few.
+    /// By knowledge base and filter, because many questions use one of a few filters.
     static PARTS: RefCell<Kept<(i64, String), Option<f64>>> = RefCell::default();
 }
 
-/// Which part of all documents passes a filter, from 0 to 1, as far as the planner's statistics tell; None: they do not tell. Kept
-/// until kb.documents has other statistics or indexes.
+/// The estimated part of all documents that passes a filter, from 0 to 1, by the planner's statistics.
+/// Returns None if these do not tell. The estimate is kept until the statistics or the indexes of
+/// kb.documents change.
 pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
     let key = (target.kb_no, format!("{filter:?}"));
     if key.1.len() > KEPT || txn::is_parallel() {

@@ -1,4 +1,4 @@
-//! Chunks of the live build that somebody names, as the caller may read them.
+//! Chunks of the live build that the caller names, as far as the caller may read them.
 
 use super::search::Target;
 use crate::pg::spi::{self, Arg, Row};
@@ -13,7 +13,7 @@ pub struct NamedChunk {
     pub enabled: bool,
 }
 
-/// How far a document has come.
+/// The state of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedDocument {
     /// pending, ready or failed.
@@ -33,7 +33,7 @@ fn read(row: &Row) -> Result<NamedChunk> {
     })
 }
 
-/// The documents of a name: an external_id is each tenant's own.
+/// The documents with this external_id, which several tenants may have.
 pub fn documents(target: &Target, external_id: &str) -> Result<Vec<NamedDocument>> {
     spi::read(
         "SELECT status, error FROM kb.documents WHERE kb_no = $1 AND external_id = $2 ORDER BY document_id",
@@ -42,7 +42,7 @@ pub fn documents(target: &Target, external_id: &str) -> Result<Vec<NamedDocument
     )
 }
 
-/// The chunks of the documents of a name, in order, `most` at most.
+/// The chunks of the documents with this external_id, in order, at most `most`.
 pub fn of_document(target: &Target, external_id: &str, most: usize) -> Result<Vec<NamedChunk>> {
     let sql = format!(
         "{COLUMNS} WHERE d.kb_no = $1 AND d.external_id = $2 AND c.build_no = $3
@@ -56,7 +56,7 @@ pub fn of_document(target: &Target, external_id: &str, most: usize) -> Result<Ve
     )
 }
 
-/// The chunk of an id.
+/// The chunk with this id.
 pub fn of_id(target: &Target, chunk_id: Uuid) -> Result<Option<NamedChunk>> {
     let sql = format!("{COLUMNS} WHERE c.build_no = $1 AND c.chunk_id = ANY ($2)");
     spi::read_one(&sql, &[Arg::Long(target.build_no), Arg::Uuids(&[chunk_id])], read)

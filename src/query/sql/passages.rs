@@ -8,7 +8,7 @@ use kb_types::passage::Piece;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Chunks of a document from an ordinal to another, both included.
+/// Chunks of a document from one ordinal to another, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub document_id: i64,
@@ -56,14 +56,14 @@ pub fn pieces(build_no: i64, ranges: &[Range]) -> Result<HashMap<i64, Vec<Piece>
     Ok(by_document)
 }
 
-/// The text of a document as it is now; None where there is none, or the caller may not read it.
+/// The present text of a document. Returns None if it does not exist, or the caller may not read it.
 pub fn text(document_id: i64) -> Result<Option<String>> {
     let sql = "SELECT content FROM kb.documents WHERE document_id = $1";
     let found = setting::with(BY_INDEX, || spi::read_one(sql, &[Arg::Long(document_id)], |row| row.opt(0)))?;
     Ok(found.flatten())
 }
 
-/// Where documents are, of those that say so.
+/// The addresses of those documents that have one.
 pub fn uris(document_ids: &[i64]) -> Result<HashMap<i64, String>> {
     let found = setting::with(BY_INDEX, || {
         spi::read(

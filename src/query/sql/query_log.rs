@@ -1,4 +1,4 @@
-//! kb.query_log and kb.query_feedback: questions with what they got, and whether it was what they wanted.
+//! kb.query_log and kb.query_feedback: questions with their answers, and whether these were what was wanted.
 
 use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg};
@@ -7,10 +7,10 @@ use kb_types::Json;
 use kb_types::error::Result;
 use uuid::Uuid;
 
-/// Rows at most that are deleted at a time.
+/// The most rows that are deleted at a time.
 const AT_A_TIME: i64 = 10_000;
 
-/// Writes a question, once; nothing where its knowledge base is gone. As the worker.
+/// Writes a question once, or does nothing if its knowledge base no longer exists. For the worker.
 pub fn insert(question: &LoggedQuestion) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, filter, top_k, row_count, score,
@@ -36,7 +36,7 @@ pub fn insert(question: &LoggedQuestion) -> Result<()> {
     Ok(())
 }
 
-/// Deletes some of the questions that are older than so many days, and what was said to them. As the worker.
+/// Deletes some of the questions that are older than this many days, with their feedback. For the worker.
 pub fn delete_older(days: i64) -> Result<()> {
     spi::execute(
         "WITH gone AS (
@@ -48,7 +48,8 @@ pub fn delete_older(days: i64) -> Result<()> {
              SELECT l.query_id, l.chunk_id FROM kb.query_feedback l JOIN gone USING (query_id) FOR UPDATE OF l SKIP LOCKED)",
         &[Arg::Double(days as f64), Arg::Long(AT_A_TIME)],
     )?;
-    // Said to questions that were never written, or while somebody had it locked.
+    // Feedback on questions that were never written, or that was given while another transaction had the
+    // question locked.
     spi::execute(
         "DELETE FROM kb.query_feedback WHERE (query_id, chunk_id) IN (
              SELECT f.query_id, f.chunk_id FROM kb.query_feedback f WHERE f.given_at < pg_catalog.now() - $1 * '1 day'::interval
@@ -58,8 +59,8 @@ pub fn delete_older(days: i64) -> Result<()> {
     Ok(())
 }
 
-/// Deletes some of the oldest questions of a knowledge base that has more than `most`, and what was said to them. As the
-/// worker.
+/// Deletes some of the oldest questions of a knowledge base that has more than `most`, with their feedback.
+/// For the worker.
 pub fn delete_beyond(kb_no: i64, most: i64) -> Result<()> {
     spi::execute(
         "WITH gone AS (
@@ -74,9 +75,9 @@ pub fn delete_beyond(kb_no: i64, most: i64) -> Result<()> {
     Ok(())
 }
 
-/// The knowledge base and the chunks of the answer to a question that a tenant asked. As the owner.
+/// The knowledge base of a question that a tenant asked, and the chunks of its answer. Must run as the owner.
 pub fn find(query_id: Uuid, tenant: &str) -> Result<Option<(i64, Vec<Uuid>)>> {
-    // In this order, whatever was written a moment ago is seen.
+    // In this order, the statement sees what was written a moment ago.
     let rows = spi::write(
         "SELECT q.kb_no, c.chunk_id FROM kb.query_log q
          LEFT JOIN LATERAL pg_catalog.unnest(q.chunk_ids) c (chunk_id) ON true
@@ -88,7 +89,7 @@ pub fn find(query_id: Uuid, tenant: &str) -> Result<Option<(i64, Vec<Uuid>)>> {
     Ok(kb_no.map(|kb_no| (kb_no, rows.into_iter().filter_map(|(_, chunk_id)| chunk_id).collect())))
 }
 
-/// As the owner.
+/// Must run as the owner.
 pub fn put_feedback(query_id: Uuid, chunk_id: Uuid, kb_no: i64, tenant: &str, relevant: bool) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.query_feedback (query_id, chunk_id, kb_no, tenant_id, relevant)
@@ -99,8 +100,8 @@ pub fn put_feedback(query_id: Uuid, chunk_id: Uuid, kb_no: i64, tenant: &str, re
     Ok(())
 }
 
-/// Deletes what was said to questions of a knowledge base that is dropped, but for what open transactions have locked, which nobody waits
-/// for; that goes when questions of its age do. As the owner.
+/// Deletes the feedback on questions of a knowledge base that is dropped, without waiting for rows that open
+/// transactions have locked; those are deleted with other feedback of their age. Must run as the owner.
 pub fn delete_feedback_of(kb_no: i64) -> Result<()> {
     spi::execute(
         "DELETE FROM kb.query_feedback WHERE (query_id, chunk_id) IN (
@@ -110,7 +111,7 @@ pub fn delete_feedback_of(kb_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// As the owner.
+/// Must run as the owner.
 pub fn delete_feedback(query_id: Uuid, chunk_id: Uuid) -> Result<()> {
     spi::execute(
         "DELETE FROM kb.query_feedback WHERE query_id = ($1::uuid[])[1] AND chunk_id = ($1::uuid[])[2]",
@@ -119,8 +120,8 @@ pub fn delete_feedback(query_id: Uuid, chunk_id: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Some of the questions that the session's tenant asked of a knowledge base and that were compared with vectors, chosen at
-/// random, with their filters; each once.
+/// Some of the questions that the session's tenant asked of a knowledge base and that were compared with
+/// vectors, chosen at random, each once, with their filters.
 pub fn sample(kb_no: i64, most: i64) -> Result<Vec<(String, Option<Json>)>> {
     spi::read(
         "SELECT s.query, s.filter FROM (

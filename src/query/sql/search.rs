@@ -1,4 +1,4 @@
-//! What a query reads besides vectors: the knowledge base it is about, the rows of chunks, words.
+//! What a query reads besides vectors: the knowledge base, the rows of chunks, and phrases.
 
 use crate::builds::knowledge_bases::Meant;
 use crate::filters::filter::condition;
@@ -18,7 +18,7 @@ use kb_types::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieva
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// Everything a query needs to know of a knowledge base, read at once.
+/// Everything that a query must know of a knowledge base, read by one statement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub kb_no: i64,
@@ -28,18 +28,19 @@ pub struct Target {
     pub preprocess: Preprocess,
     pub embedder: Embedder,
     pub vector_db: VectorDb,
-    /// Whether the vectors can be read; not where a restore has left the rights out, until the worker has come.
+    /// Whether the vectors can be read, which is false after a restore that left out the rights, until the
+    /// worker has granted them.
     pub is_readable: bool,
-    /// What kb.measure_recall has found to suffice, for ef_search auto.
+    /// The ef_search that kb.measure_recall has found to suffice, for ef_search auto.
     pub measured_ef_search: Option<usize>,
-    /// The one that its chunking names; None: the embedder's own.
+    /// The tokeniser that its chunking names. None: the embedder's own.
     pub tokenizer: Option<String>,
-    /// With ef_search auto: the index was found to miss too much, whatever ef_search is.
+    /// Whether, with ef_search auto, the index was found to miss too much at every ef_search.
     pub index_misses: bool,
 }
 
 impl Target {
-    /// HNSW candidates looked at, where a setting or a measurement says so.
+    /// The number of HNSW candidates to examine, if a setting or a measurement specifies it.
     pub fn ef_search(&self) -> Option<usize> {
         match self.retrieval.ef_search {
             Some(EfSearch::Fixed(ef_search)) => Some(ef_search),
@@ -126,28 +127,29 @@ fn chunk_row(row: &Row) -> Result<ChunkRow> {
     })
 }
 
-/// What of a chunk is looked through for phrases. A tsvector has a megabyte at most, and what the parser makes of words with hyphens is
-/// twice as long as they are, and more with the places.
+/// The part of a chunk that is searched for phrases. A tsvector has at most a megabyte; what the parser makes
+/// of words with hyphens is twice as long as they are, and the positions add to that.
 const LOOKED_THROUGH: &str = "pg_catalog.left(c.content,
     CASE WHEN pg_catalog.octet_length(pg_catalog.left(c.content, 200000)) > 250000 THEN 60000 ELSE 200000 END)";
 
-/// What the rows of an answer must be.
+/// The condition on the rows of an answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Condition<'a> {
     pub filter: Option<&'a Filter>,
-    /// Word after word in the chunk, as its language has words; of [`LOOKED_THROUGH`]. As kb._in_words gives them.
+    /// Phrases whose words must follow each other in [`LOOKED_THROUGH`], in the words of the chunk's language
+    /// and the form of kb._in_words.
     pub phrases: &'a [String],
-    /// None of these is.
+    /// Phrases that must not be in it.
     pub excluded_phrases: &'a [String],
 }
 
-/// Those candidates that the caller may read, with their heads, in their order: as the caller, so that every policy on
-/// chunks and documents decides.
+/// Those candidates that the caller may read, with their heads, in their order. The statement runs as the
+/// caller, so every policy on chunks and documents applies.
 pub fn heads(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     heads_where(target, candidates, &Condition::default())
 }
 
-/// The same of those whose rows are as the condition says.
+/// Does the same for candidates whose rows satisfy the condition.
 pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -> Result<Vec<Candidate>> {
     if candidates.is_empty() {
         return Ok(candidates);
@@ -170,7 +172,7 @@ pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) 
         .collect();
     if !phrases.is_empty() {
         let language = arguments.add(Arg::Text(&target.preprocess.language));
-        // The words of a chunk are found once, and the phrases for all chunks once.
+        // The words of a chunk are found once, and the phrases once for all chunks.
         conditions += &format!(
             " AND pg_catalog.to_tsvector({language}::regconfig,
                       kb._in_words(coalesce(c.context || E'\\n\\n', '') || {LOOKED_THROUGH}))
@@ -203,7 +205,8 @@ pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) 
     Ok(candidates.into_iter().filter_map(with_head).collect())
 }
 
-/// Gives candidates, which have their heads, their rows, with their texts; how many had none yet. As the caller, as [`heads`].
+/// Reads the rows of candidates that have their heads, with their texts. Returns the number of rows that were
+/// read. Runs as the caller, like [`heads`].
 pub fn add_rows(target: &Target, candidates: &mut [Candidate]) -> Result<usize> {
     let unread: Vec<Uuid> = candidates.iter().filter(|c| c.row.is_none()).map(|c| c.chunk_id).collect();
     if unread.is_empty() {
@@ -227,20 +230,21 @@ pub fn add_rows(target: &Target, candidates: &mut [Candidate]) -> Result<usize> 
     Ok(count)
 }
 
-/// Where a text appears.
+/// A place where a text appears.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextPlace {
     pub content_hash: Vec<u8>,
     pub chunk_id: Uuid,
     pub external_id: String,
-    /// As [`ChunkRow::source`].
+    /// See [`ChunkRow::source`].
     pub source: Option<RowSource>,
 }
 
-/// Chunks of a text whose places are told at most.
+/// The most places that are listed for a text.
 const PLACES: i64 = 1000;
 
-/// Where those of these texts appear that several chunks have, [`PLACES`] of each at most, by external id and ordinal.
+/// The places of those of these texts that several chunks have, at most [`PLACES`] of each, by external id
+/// and ordinal.
 pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     let build = Key::Long(target.build_no);
     let tenants = match bypasses_policies() {
@@ -253,7 +257,7 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
         chunks.is_none_or(|chunks| chunks > 1)
     };
     let hashes: Vec<Vec<u8>> = hashes.iter().filter(is_repeated).cloned().collect();
-    // Nearly always each text is there once.
+    // Nearly always each text exists once.
     if hashes.is_empty() {
         return Ok(Vec::new());
     }
@@ -276,13 +280,13 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     setting::with(BY_INDEX_UNPLANNED, || spi::read(sql, &arguments, place))
 }
 
-/// Of chunks of live builds, wherever they are: the condition that [`by_ids`] and [`size_of`] share.
+/// Chunks of any live build: the condition that [`by_ids`] and [`size_of`] share.
 const LIVE_BY_ID: &str = "FROM pg_catalog.unnest($1::uuid[]) WITH ORDINALITY u (chunk_id, place)
      JOIN kb.builds b ON b.state = 'live'
      JOIN kb.chunks c ON c.build_no = b.build_no AND c.chunk_id = u.chunk_id AND c.enabled
      JOIN kb.documents d ON d.document_id = c.document_id";
 
-/// Bytes of the texts of chunks, as far as the caller may read them.
+/// The number of bytes of the texts of chunks that the caller may read.
 pub fn size_of(chunk_ids: &[Uuid]) -> Result<i64> {
     let sql = format!(
         "SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(c.content)), 0)::bigint {LIVE_BY_ID}"
@@ -291,7 +295,7 @@ pub fn size_of(chunk_ids: &[Uuid]) -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-/// The chunks of these ids that the caller may read, each once, in the order in which they are first named.
+/// The chunks with these ids that the caller may read, each once, in the order in which they are first named.
 pub fn by_ids(chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
     let sql = format!("SELECT {COLUMNS} {LIVE_BY_ID} ORDER BY u.place, c.build_no");
     let found = setting::with(BY_INDEX, || {
