@@ -103,7 +103,7 @@ fn filters_are_handed_on_as_they_are() {
 }
 
 #[test]
-fn frames_of_the_gateways_protocol_are_refused_or_read_and_take_no_more_memory_than_they_are_large() {
+fn frames_of_the_gateway_are_read_or_refused_in_memory_of_their_own_size() {
     fuzz("protocol");
 }
 

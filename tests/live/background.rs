@@ -203,7 +203,7 @@ fn statistics_count_what_a_worker_changes_while_it_runs() {
 }
 
 #[test]
-fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session_that_asks_for_it() {
+fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session() {
     let cluster = crate::cluster!("log_min_messages = debug1", "kb.worker_idle_timeout = '1s'");
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");

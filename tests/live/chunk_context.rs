@@ -106,7 +106,7 @@ fn another_title_or_heading_is_another_context_and_costs_what_it_changes() {
 }
 
 #[test]
-fn a_context_that_is_set_later_comes_with_a_replacement_and_no_vector_is_adopted_for_it() {
+fn a_context_that_is_set_later_takes_a_replacement_and_adopts_no_vector() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

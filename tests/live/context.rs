@@ -327,7 +327,7 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
 }
 
 #[test]
-fn several_knowledge_bases_of_two_embedders_are_asked_at_once_and_no_score_is_compared() {
+fn knowledge_bases_of_two_embedders_are_queried_together_without_comparing_scores() {
     let cluster = crate::cluster!("wal_level = replica");
     let mut db = cluster.connect(APP);
     // Two embedders, whose scores differ.

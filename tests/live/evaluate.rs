@@ -257,7 +257,7 @@ fn tuning_finds_the_better_mode_and_changes_nothing_by_chance() {
 }
 
 #[test]
-fn tuning_proposes_both_where_each_finds_what_the_other_misses_and_applies_its_weights() {
+fn tuning_proposes_hybrid_if_each_leg_finds_what_the_other_misses_and_applies_it() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     fill(&mut db, "k");

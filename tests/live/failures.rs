@@ -39,7 +39,7 @@ fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
 }
 
 #[test]
-fn documents_that_fail_for_good_are_in_the_servers_log_by_kind_with_their_number_and_nothing_of_their_text() {
+fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run("SET kb.tenant = 'acme'");

@@ -139,7 +139,7 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
 }
 
 #[test]
-fn a_filtered_answer_has_what_the_callers_tenant_may_read_whichever_way_it_is_looked_for() {
+fn a_filtered_answer_has_only_what_the_tenant_may_read_by_every_kind_of_scan() {
     let Some((cluster, mut db)) = fixture() else { return };
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_reader");
     // Rows of several tenants in one knowledge base: some are tenant b's, some a third one's.

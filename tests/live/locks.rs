@@ -70,7 +70,7 @@ fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
 }
 
 #[test]
-fn a_locked_vector_table_holds_up_its_own_knowledge_base_and_nothing_is_paid_for_twice() {
+fn a_locked_vector_table_delays_only_its_knowledge_base_and_nothing_is_paid_twice() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -113,7 +113,7 @@ fn a_lock_on_the_queue_itself_loses_nothing_that_was_paid_for() {
 }
 
 #[test]
-fn an_open_edit_that_keeps_a_build_from_being_switched_to_keeps_no_other_run_from_ending() {
+fn an_open_edit_that_delays_a_switch_of_builds_delays_no_other_run() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -149,7 +149,7 @@ fn an_open_edit_that_keeps_a_build_from_being_switched_to_keeps_no_other_run_fro
 
 /// The live build's batches are refused one by one; documents that are put into both builds must not end with those.
 #[test]
-fn a_locked_table_of_the_live_build_costs_the_next_one_no_vector_and_fails_no_document() {
+fn a_locked_table_of_the_live_build_costs_the_next_build_no_vector() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_slow_embedder(2);
@@ -273,7 +273,7 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
 }
 
 #[test]
-fn a_vector_database_is_made_and_dropped_beside_an_open_transaction_that_has_deleted_documents() {
+fn a_vector_database_is_created_and_dropped_beside_an_open_deletion_of_documents() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("other", "hash", CHUNKING);
@@ -309,7 +309,7 @@ fn who_asks_while_a_knowledge_base_is_dropped_gets_an_error_and_no_empty_answer(
 }
 
 #[test]
-fn a_vector_table_that_is_dropped_meanwhile_is_no_fault_of_dropping_its_knowledge_base() {
+fn dropping_a_knowledge_base_succeeds_if_its_vector_table_is_dropped_meanwhile() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");

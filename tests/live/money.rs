@@ -68,7 +68,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
 }
 
 #[test]
-fn what_a_question_spent_is_booked_once_though_a_worker_dies_before_it_has_written_it() {
+fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_them() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

@@ -182,7 +182,7 @@ fn a_document_that_waits_says_why_as_its_job_does_and_no_more_when_it_is_ready()
 }
 
 #[test]
-fn a_refused_connection_is_reported_with_its_cause_also_while_the_provider_is_paused() {
+fn a_refused_connection_is_reported_with_its_cause_even_during_a_pause() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     // Nobody listens where a listener is gone.

@@ -42,7 +42,7 @@ fn after(db: &mut Db, first: &mut Db, end: &str, second: &mut Db, statement: &st
 }
 
 #[test]
-fn a_vector_and_the_end_of_its_chunk_wait_for_each_other_in_every_order_and_isolation() {
+fn a_vector_and_the_deletion_of_its_chunk_wait_for_each_other_in_every_order() {
     let cluster = crate::cluster!();
     let (mut db, table, chunks) = fixture(&cluster);
     let (mut first, mut second) = (cluster.connect(APP), cluster.connect(APP));

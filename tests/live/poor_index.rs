@@ -37,7 +37,7 @@ fn hint(db: &mut Db) -> String {
 }
 
 #[test]
-fn every_document_is_found_by_its_own_text_with_ef_search_auto_where_the_index_misses_many() {
+fn ef_search_auto_finds_every_document_by_its_text_even_if_the_index_misses_many() {
     let Some((_cluster, mut db)) = fixture(1520) else { return };
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": 1000}')"#);
     assert!(missed(&mut db) > 100, "the index finds them all: this shows nothing");

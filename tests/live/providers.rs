@@ -324,7 +324,7 @@ fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
 }
 
 #[test]
-fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_could_take_more_at_once() {
+fn documents_of_one_chunk_are_sent_together_in_full_requests() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
     let cluster = crate::cluster!();

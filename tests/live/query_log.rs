@@ -32,7 +32,7 @@ fn say(query_id: &str, chunk_id: &str, relevant: &str) -> String {
 }
 
 #[test]
-fn questions_are_logged_where_the_knowledge_base_says_so_with_what_they_got_and_in_no_other() {
+fn only_knowledge_bases_that_log_have_their_questions_logged_with_the_answers() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     fill(&mut db, "silent", 0.0);
@@ -76,7 +76,7 @@ fn questions_are_logged_where_the_knowledge_base_says_so_with_what_they_got_and_
 }
 
 #[test]
-fn a_question_is_logged_though_its_transaction_rolls_back_or_may_not_write_or_its_session_ends() {
+fn a_question_is_logged_after_a_rollback_in_read_only_mode_and_after_its_session() {
     let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'");
     let mut db = cluster.connect(APP);
     fill(&mut db, "k", 1.0);

@@ -49,7 +49,7 @@ fn distinct(db: &mut Db, question: &str, arguments: &str) -> i64 {
 }
 
 #[test]
-fn a_question_makes_one_scan_by_meaning_and_one_look_by_words_and_reads_the_texts_of_its_answer_alone() {
+fn a_question_scans_once_by_meaning_and_by_words_and_reads_only_its_answers_texts() {
     let Some((_cluster, mut db)) = fixture() else { return };
     for i in 0..20 {
         for top_k in [10, 100] {

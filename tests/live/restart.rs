@@ -51,7 +51,7 @@ fn with_preload_waiting_work_is_done_after_a_restart_though_nobody_connects() {
 }
 
 #[test]
-fn without_preload_the_first_wait_query_or_commit_after_a_restart_takes_waiting_work_up() {
+fn without_preload_the_first_wait_query_or_commit_after_a_restart_resumes_work() {
     let Some(cluster) = with_pending(&[APP, "queried", "committed"]) else { return };
     restart(&cluster, &[]);
     assert!(cluster.processes("kb worker", Some(APP)).is_empty());

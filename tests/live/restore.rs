@@ -227,7 +227,7 @@ fn an_attached_table_is_known_by_its_name_right_after_a_restore() {
 }
 
 #[test]
-fn a_table_that_is_another_roles_after_a_restore_is_told_and_followed_once_it_is_attached_again() {
+fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again() {
     let Some((cluster, mut db)) = filled() else { return };
     let file = dump(&cluster, "dump", &["--format=custom"]);
     let elsewhere = crate::cluster!();

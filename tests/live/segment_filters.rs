@@ -4,7 +4,7 @@ use crate::segments::until_state;
 use crate::support::{APP, Db};
 
 #[test]
-fn the_nearest_that_pass_a_filter_are_found_behind_many_of_their_segment_that_do_not() {
+fn the_nearest_rows_that_pass_a_filter_are_found_behind_many_that_do_not() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     // The question is row 0, and each row is farther from it than the one before.

@@ -112,14 +112,14 @@ fn a_kill_while_segments_are_merged_loses_nothing_and_they_are_merged_in_the_end
 }
 
 #[test]
-fn a_kill_while_a_merge_waits_for_older_snapshots_loses_nothing_and_it_is_done_in_the_end() {
+fn a_merge_that_is_killed_while_it_waits_for_snapshots_loses_nothing_and_ends() {
     survives_a_kill(OLD_SNAPSHOT, "a merge waits for the snapshot", |db| {
         merger(db, "waiting for old snapshots")
     });
 }
 
 #[test]
-fn a_kill_while_replaced_indexes_are_dropped_loses_nothing_and_they_are_dropped_in_the_end() {
+fn a_kill_during_the_drop_of_replaced_indexes_loses_nothing_and_the_drop_ends() {
     survives_a_kill(HAS_ASKED, "the drop waits for who has asked", dropper);
 }
 
@@ -140,7 +140,7 @@ fn assert_others_are_served(cluster: &Cluster, id: &str) {
 }
 
 #[test]
-fn who_writes_or_asks_waits_neither_for_a_merge_nor_for_the_drop_of_what_it_replaced() {
+fn writes_and_questions_wait_neither_for_a_merge_nor_for_the_drop_after_it() {
     let cluster = crate::cluster!();
     let (mut db, table) = with_two_segments(&cluster);
     let [mut writer, mut old, mut reader] = [(); 3].map(|()| cluster.connect(APP));

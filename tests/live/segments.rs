@@ -184,7 +184,7 @@ fn segments_are_merged_and_none_is_searched_twice() {
 }
 
 #[test]
-fn a_first_index_is_there_before_a_long_import_ends_and_what_comes_is_found_meanwhile() {
+fn the_first_index_is_built_during_a_long_import_and_new_vectors_are_found() {
     let cluster = crate::cluster!("kb.forced_tail = 20000");
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
@@ -204,7 +204,7 @@ fn a_first_index_is_there_before_a_long_import_ends_and_what_comes_is_found_mean
 }
 
 #[test]
-fn whoever_is_killed_while_segments_are_built_every_vector_is_found_and_gets_its_index() {
+fn every_vector_is_found_and_indexed_whoever_is_killed_while_segments_are_built() {
     let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);

@@ -69,7 +69,7 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
 }
 
 #[test]
-fn an_edit_has_only_the_sentences_embedded_that_it_changes_and_a_new_percentile_none() {
+fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -135,7 +135,7 @@ fn a_model_that_hangs_keeps_no_other_document_back_and_is_taken_up_when_it_answe
 }
 
 #[test]
-fn a_provider_that_is_down_or_refuses_a_sentence_is_named_and_costs_no_other_document() {
+fn a_provider_that_fails_on_a_sentence_is_named_and_affects_no_other_document() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

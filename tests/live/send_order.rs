@@ -5,7 +5,7 @@ use crate::support::db::Document;
 use crate::support::{APP, SOON, texts, until};
 
 #[test]
-fn an_edit_does_not_wait_for_others_to_fill_its_request_while_another_knowledge_base_is_filled() {
+fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
     let cluster = crate::cluster!();
@@ -30,7 +30,7 @@ fn an_edit_does_not_wait_for_others_to_fill_its_request_while_another_knowledge_
 }
 
 #[test]
-fn the_first_documents_of_many_are_cut_by_themselves_so_that_their_vectors_come_early() {
+fn the_first_documents_of_many_are_cut_alone_so_that_their_vectors_come_early() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");

@@ -70,7 +70,7 @@ fn workers(cluster: &Cluster) -> Vec<i32> {
 }
 
 #[test]
-fn an_attached_table_ends_as_a_fresh_one_would_whatever_is_done_to_it_and_whoever_is_killed() {
+fn an_attached_table_ends_like_a_fresh_one_whatever_happens_and_whoever_is_killed() {
     let mut cluster = crate::cluster!(PRELOAD);
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);

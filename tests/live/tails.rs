@@ -154,7 +154,7 @@ fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chun
 }
 
 #[test]
-fn every_metric_and_element_and_a_move_out_of_a_shared_table_give_what_comparing_all_gives() {
+fn packed_vectors_give_the_exact_answer_for_every_metric_element_and_after_a_move() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     for (metric, element, operator) in [

@@ -163,7 +163,7 @@ fn of_two_alters_at_once_both_hold() {
 }
 
 #[test]
-fn documents_that_come_while_an_alter_of_an_empty_knowledge_base_waits_stay_searchable() {
+fn documents_put_while_an_alter_of_an_empty_knowledge_base_waits_stay_searchable() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
@@ -213,7 +213,7 @@ fn an_empty_knowledge_base_is_altered_before_a_put_or_after_it_and_never_in_betw
 }
 
 #[test]
-fn an_alter_while_an_empty_knowledge_base_is_being_replaced_is_refused_and_the_run_ends() {
+fn an_alter_during_a_replace_of_an_empty_knowledge_base_is_refused() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");

@@ -76,7 +76,7 @@ fn vectors_are_read_by_a_role_that_policies_bind() {
 }
 
 #[test]
-fn a_policy_of_the_databases_own_hides_rows_from_answers_and_others_take_their_place() {
+fn a_policy_of_the_database_hides_rows_from_answers_and_others_take_their_place() {
     let Some((cluster, mut db)) = shared_table(60) else { return };
     // By name of the caller: it must not be the role that vectors are read as.
     db.run(

@@ -32,7 +32,7 @@ fn errors(embedded: Embedded) -> Vec<Error> {
 }
 
 #[test]
-fn a_text_that_a_provider_breaks_on_gets_its_error_though_it_is_alone_and_often_tried() {
+fn a_text_on_which_a_provider_fails_gets_its_error_even_if_it_is_alone() {
     // More tries than faults that open the breaker: without an end it would be paused for ever.
     let (stub, gateway, embedder) =
         start(json!({"batch_size": 1, "retry": {"max_attempts": 7, "base_ms": 1, "max_ms": 1}}));
@@ -153,7 +153,7 @@ fn a_text_whose_vector_is_none_fails_alone_and_no_other_is_paid_for_twice() {
 }
 
 #[test]
-fn a_text_that_was_forgotten_is_tried_another_time_and_the_others_have_their_vectors() {
+fn a_text_that_the_reply_leaves_out_has_a_passing_error_and_others_have_vectors() {
     let (stub, gateway, embedder) = start(json!({}));
     stub.script(Fault::WrongCount, 1);
     let embedded = gateway.ask(&embedder, Kind::Document, &["a", "b", "c"]).unwrap();

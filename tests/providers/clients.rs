@@ -97,7 +97,7 @@ fn peak() -> usize {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answers_holds_a_bounded_part_and_others_are_answered() {
+fn a_client_that_reads_no_answers_takes_bounded_memory_and_delays_no_other() {
     let gateway = Gateway::start();
     let (mut deaf, mut other) = (gateway.connect(), gateway.connect());
     let before = peak();

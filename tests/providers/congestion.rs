@@ -27,7 +27,7 @@ fn refused(stub: &Stub) -> usize {
 }
 
 #[test]
-fn after_a_refusal_one_request_at_a_time_is_sent_until_one_passes_and_then_all_again() {
+fn after_a_refusal_requests_are_sent_one_by_one_until_one_passes() {
     let (stub, gateway) = (stub(), Gateway::new());
     let retry = json!({"max_attempts": 3, "base_ms": 100, "max_ms": 100});
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 8, "batch_size": 1, "retry": retry}));
@@ -54,7 +54,7 @@ fn after_a_refusal_one_request_at_a_time_is_sent_until_one_passes_and_then_all_a
 }
 
 #[test]
-fn of_an_endpoint_that_takes_less_at_once_than_is_configured_few_requests_are_refused() {
+fn an_endpoint_that_takes_less_than_is_configured_refuses_few_requests() {
     let (stub, gateway) = (stub(), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 16, "batch_size": 1}));
     stub.refuse_above(4);

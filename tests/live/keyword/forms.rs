@@ -101,7 +101,7 @@ fn a_run_without_blanks_is_found_by_each_part_before_and_after_folding() {
 }
 
 #[test]
-fn words_that_look_the_same_are_the_same_on_both_sides_and_offsets_are_those_of_the_text() {
+fn words_that_look_alike_match_and_offsets_are_those_of_the_text() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     create(&mut db, "simple");
@@ -171,7 +171,7 @@ fn parts_of_joined_words_are_found_and_so_is_the_whole() {
 }
 
 #[test]
-fn the_parts_of_joined_words_make_no_text_longer_and_weigh_no_more_than_one_in_a_question() {
+fn parts_of_joined_words_lengthen_no_text_and_weigh_as_one_word_in_a_question() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     create(&mut db, "simple");

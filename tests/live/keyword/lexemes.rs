@@ -53,7 +53,7 @@ fn words_are_those_that_postgresql_finds_whatever_stands_beside_them() {
 }
 
 #[test]
-fn a_text_of_more_words_than_are_remembered_has_all_of_them_as_often_as_they_are_there() {
+fn a_text_with_more_words_than_are_remembered_has_each_word_with_its_count() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(UNREMEMBERED);
@@ -73,7 +73,7 @@ fn is_stemmed(db: &mut Db) -> bool {
 }
 
 #[test]
-fn a_configuration_that_is_altered_counts_at_once_also_in_another_session_and_after_a_rollback() {
+fn an_altered_configuration_applies_at_once_in_every_session_and_after_a_rollback() {
     let cluster = crate::cluster!();
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.run("CREATE TEXT SEARCH CONFIGURATION mine (COPY = pg_catalog.english)");
@@ -105,7 +105,7 @@ fn wrong(db: &mut Db, configuration: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_words_of_chunks_are_those_that_postgresql_finds_before_and_after_their_configuration_is_altered() {
+fn words_of_chunks_are_those_of_postgresql_before_and_after_a_configuration_change() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(UNREMEMBERED);

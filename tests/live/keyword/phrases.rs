@@ -49,7 +49,7 @@ fn a_phrase_is_found_beside_a_chunk_of_more_words_than_a_tsvector_holds() {
 }
 
 #[test]
-fn in_mode_hybrid_as_many_candidates_count_as_are_set_whatever_filter_all_pass_and_whatever_is_copied() {
+fn hybrid_counts_as_many_candidates_as_are_set_despite_filters_and_duplicates() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(

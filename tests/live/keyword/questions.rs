@@ -36,7 +36,7 @@ fn by_words(db: &mut Db, question: &str, options: &str) -> Vec<String> {
 }
 
 #[test]
-fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_hybrid_and_in_a_context() {
+fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_mode_hybrid() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     create(&mut db);

@@ -190,7 +190,7 @@ fn words_of_other_tenants_change_no_score() {
 }
 
 #[test]
-fn in_a_shared_knowledge_base_the_words_of_its_owner_count_and_ones_own_and_no_others() {
+fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(

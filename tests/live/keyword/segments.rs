@@ -94,7 +94,7 @@ fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trac
 }
 
 #[test]
-fn chunks_are_looked_up_one_by_one_to_be_folded_also_where_statistics_are_older_than_they_are() {
+fn folding_looks_up_chunks_one_by_one_even_with_outdated_statistics() {
     let cluster =
         crate::cluster!("shared_preload_libraries = 'kb, auto_explain'", "auto_explain.log_min_duration = 0");
     let mut db = cluster.connect(APP);

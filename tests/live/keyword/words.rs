@@ -244,7 +244,7 @@ fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
 }
 
 #[test]
-fn a_question_of_more_words_than_are_looked_for_is_answered_by_those_of_its_beginning_and_says_so() {
+fn a_question_with_too_many_words_is_answered_by_its_first_words_and_says_so() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     create(&mut db, "k");

@@ -57,7 +57,7 @@ fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
 }
 
 #[test]
-fn a_local_reranker_that_has_no_model_or_no_time_leaves_the_order_and_every_row_says_why() {
+fn a_local_reranker_without_model_or_time_keeps_the_order_and_every_row_says_why() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);

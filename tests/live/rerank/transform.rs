@@ -13,7 +13,7 @@ fn create_talker(db: &mut Db, stub: &Stub) {
 }
 
 #[test]
-fn other_words_of_a_question_find_what_its_own_do_not_and_without_them_the_answer_is_its_own() {
+fn rewording_finds_what_the_question_does_not_and_its_failure_keeps_the_answer() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -72,7 +72,7 @@ fn other_words_of_a_question_find_what_its_own_do_not_and_without_them_the_answe
 }
 
 #[test]
-fn other_words_of_a_question_find_only_what_passes_the_filter_and_the_asker_may_read() {
+fn rewording_finds_only_what_passes_the_filter_and_the_caller_may_read() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);

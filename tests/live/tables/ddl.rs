@@ -20,7 +20,7 @@ fn writer(cluster: &Cluster, db: &mut Db, name: &str) -> Db {
 }
 
 #[test]
-fn a_partition_that_cannot_be_followed_and_is_locked_for_ever_holds_up_no_ddl_of_others() {
+fn a_partition_that_stays_locked_and_cannot_be_followed_delays_no_ddl_of_others() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let (mut evil, mut own) = (writer(&cluster, &mut db, "evil"), writer(&cluster, &mut db, "own"));
@@ -56,7 +56,7 @@ fn a_partition_that_cannot_be_followed_and_is_locked_for_ever_holds_up_no_ddl_of
 }
 
 #[test]
-fn who_attaches_a_table_or_makes_a_partition_and_stays_in_the_transaction_holds_up_no_other_owner() {
+fn an_open_transaction_that_attaches_a_table_or_partition_delays_no_other_owner() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let (mut idle, mut own) = (writer(&cluster, &mut db, "idle"), writer(&cluster, &mut db, "own"));
@@ -82,7 +82,7 @@ fn callers(cluster: &Cluster) -> BTreeSet<(String, i32)> {
 }
 
 #[test]
-fn a_key_whose_domain_calls_a_function_is_checked_in_nobodys_session_but_by_the_worker_as_the_owner() {
+fn a_key_with_a_domain_is_checked_only_by_the_worker_as_the_owner() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let mut evil = writer(&cluster, &mut db, "evil");
@@ -122,7 +122,7 @@ fn a_key_whose_domain_calls_a_function_is_checked_in_nobodys_session_but_by_the_
 }
 
 #[test]
-fn what_the_ddl_of_others_reads_of_attached_tables_is_the_same_however_many_there_are() {
+fn the_cost_of_ddl_does_not_depend_on_the_number_of_attached_tables() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let mut own = writer(&cluster, &mut db, "own");
@@ -164,7 +164,7 @@ fn what_the_ddl_of_others_reads_of_attached_tables_is_the_same_however_many_ther
 }
 
 #[test]
-fn what_its_statement_could_not_follow_the_worker_does_and_no_write_in_between_is_lost() {
+fn the_worker_follows_what_a_statement_could_not_and_loses_no_write_in_between() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run("CREATE TABLE p (id int, year int, body text, PRIMARY KEY (year, id)) PARTITION BY LIST (year)");
@@ -197,7 +197,7 @@ fn what_its_statement_could_not_follow_the_worker_does_and_no_write_in_between_i
 }
 
 #[test]
-fn a_large_partition_that_is_dropped_hides_its_rows_at_the_commit_and_no_row_of_another() {
+fn dropping_a_large_partition_hides_its_rows_and_no_others_at_the_commit() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(

@@ -20,7 +20,7 @@ fn until_fault(db: &mut Db, words: &str) {
 }
 
 #[test]
-fn a_table_that_is_dropped_is_in_no_answer_from_that_commit_on_however_it_is_dropped() {
+fn rows_of_a_dropped_table_leave_the_answers_at_the_commit_however_it_is_dropped() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
@@ -61,7 +61,7 @@ fn a_table_that_is_dropped_is_in_no_answer_from_that_commit_on_however_it_is_dro
 }
 
 #[test]
-fn a_table_that_is_made_again_or_takes_the_name_of_another_is_attached_with_its_own_rows() {
+fn a_table_that_is_recreated_or_takes_another_name_is_attached_with_its_own_rows() {
     let Some((_cluster, mut db)) = with_articles() else { return };
     db.run(
         "CREATE TABLE a (id int PRIMARY KEY, body text); INSERT INTO a VALUES (1, 'Old crow'), (2, 'Old owl');

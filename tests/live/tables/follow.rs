@@ -4,7 +4,7 @@ use super::{ready, with_articles, without_worker};
 use crate::support::{APP, Db, assert_sound};
 
 #[test]
-fn a_row_is_found_once_it_is_published_and_gone_at_the_commit_that_unpublishes_deletes_or_truncates_it() {
+fn a_row_is_found_once_published_and_gone_at_the_commit_that_removes_it() {
     let Some((cluster, mut db)) = with_articles() else { return };
     db.run(
         "INSERT INTO articles (title, body, status, tags) SELECT 'Leave ' || n, 'Thirty days of leave in office ' || n,

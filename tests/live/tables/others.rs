@@ -57,7 +57,7 @@ fn a_condition_that_takes_its_time_is_seldom_evaluated() {
 }
 
 #[test]
-fn a_dozen_slow_tables_of_one_owner_have_the_time_of_one_also_after_a_restart_of_the_worker() {
+fn slow_tables_of_one_owner_share_the_time_of_one_also_after_a_worker_restart() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(

@@ -163,7 +163,7 @@ fn a_partition_that_the_tables_owner_may_not_read_costs_no_answer_and_no_stateme
 }
 
 #[test]
-fn rows_of_partitions_that_replication_brings_are_followed_and_a_dump_brings_all_back() {
+fn replicated_rows_of_partitions_are_followed_and_a_dump_restores_all_of_them() {
     let Some((cluster, mut db)) = partitioned(", replicated => true") else { return };
     // TRUNCATE of each of six tables, and rows of the four that have some.
     let firing = |db: &mut Db| {
@@ -218,7 +218,7 @@ fn what_users_wrote_sets_nothing_for_the_worker_and_runs_with_nobody_elses_right
 }
 
 #[test]
-fn what_was_truncated_is_gone_whatever_was_rolled_back_before_and_however_old_the_snapshot_is() {
+fn truncated_rows_are_in_no_answer_after_rollbacks_and_under_old_snapshots() {
     let Some((cluster, mut db)) = partitioned("") else { return };
     // The whole table's TRUNCATE fails after kb's trigger; then only a partition is emptied.
     db.run(

@@ -206,7 +206,7 @@ fn a_table_that_becomes_a_partition_is_told_and_goes_on_when_it_is_one_no_more()
 }
 
 #[test]
-fn rows_that_were_there_are_taken_up_though_one_cannot_be_read_and_few_are_published() {
+fn existing_rows_are_enqueued_even_if_one_cannot_be_read_and_few_are_published() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(
@@ -239,7 +239,7 @@ fn rows_that_were_there_are_taken_up_though_one_cannot_be_read_and_few_are_publi
 }
 
 #[test]
-fn what_is_wrong_with_a_table_is_told_without_a_value_of_a_row_and_until_it_is_mended() {
+fn the_error_of_a_table_is_shown_until_it_is_repaired_without_a_value_of_a_row() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run(

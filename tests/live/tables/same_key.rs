@@ -16,7 +16,7 @@ fn contents(db: &mut Db) -> Vec<String> {
 }
 
 #[test]
-fn text_of_a_row_that_was_gone_is_in_no_answer_when_the_row_comes_again_with_another() {
+fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
@@ -72,7 +72,7 @@ fn deleting_a_document_that_is_not_there_yet_leaves_the_row_that_becomes_it() {
 }
 
 #[test]
-fn a_key_that_is_equal_and_printed_in_another_way_is_the_same_row_under_its_new_name() {
+fn a_key_that_is_equal_but_printed_differently_is_the_same_row_under_a_new_name() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
@@ -154,7 +154,7 @@ fn who_may_not_see_every_document_of_a_table_does_not_let_it_go() {
 }
 
 #[test]
-fn rows_that_are_deleted_are_looked_up_by_their_keys_also_where_the_planner_knows_nothing_of_their_table() {
+fn deleted_rows_are_looked_up_by_key_even_without_statistics_of_their_table() {
     let cluster = crate::cluster!("autovacuum = off");
     let mut db = cluster.connect(APP);
     db.create_kb("a", "hash", "{}");

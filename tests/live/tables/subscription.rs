@@ -120,7 +120,7 @@ fn rows_that_a_subscription_copies_and_applies_are_followed() {
 }
 
 #[test]
-fn no_condition_stops_a_subscription_and_each_row_of_a_large_transaction_is_followed() {
+fn no_condition_stops_a_subscription_and_every_row_of_it_is_followed() {
     let Some((_cluster, mut origin, mut db)) = subscribed() else { return };
     // The condition fails for the first, whose row is applied all the same.
     replicated(

@@ -318,7 +318,7 @@ fn the_caller_of_a_function_is_no_more_than_itself() {
 }
 
 #[test]
-fn a_tenant_with_an_impossible_name_is_refused_and_its_rows_cost_no_other_an_attempt() {
+fn rows_with_an_impossible_tenant_are_refused_and_cost_no_other_row_an_attempt() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     for kb in ["mine", "theirs"] {

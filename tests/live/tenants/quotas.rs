@@ -34,7 +34,7 @@ fn counted(db: &mut Db) -> (i64, i64) {
 const FULL: &str = "53400";
 
 #[test]
-fn a_tenant_has_no_more_bytes_and_documents_than_its_quota_and_room_again_when_some_are_gone() {
+fn a_quota_bounds_bytes_and_documents_and_deleting_some_makes_room() {
     let Some((cluster, mut db, mut a)) = tenant("bytes => 100, documents => 3") else { return };
     put(&mut a, "d1", 50).unwrap();
     put(&mut a, "d2", 50).unwrap();
@@ -194,7 +194,7 @@ fn rows_of_attached_tables_beyond_a_quota_fail_and_are_retried_when_there_is_roo
 }
 
 #[test]
-fn a_tenant_that_has_spent_its_tokens_of_the_day_waits_at_every_endpoint_and_no_other_does() {
+fn a_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint_alone() {
     let cluster = crate::cluster!();
     let (one, two) = (Stub::start(Options::default()), Stub::start(Options::default()));
     let mut db = cluster.connect(APP);

@@ -140,7 +140,7 @@ fn assert_close(got: &[f64], wanted: &[f64], what: &str) {
 }
 
 #[test]
-fn every_reranker_is_spoken_to_in_its_own_dialect_and_scores_are_in_the_order_of_the_texts() {
+fn every_reranker_gets_its_own_dialect_and_scores_are_in_the_order_of_the_texts() {
     let gateway = Gateway::new();
     for provider in rerank::NAMES {
         let stub = stub();
