@@ -1,4 +1,4 @@
--- The embedders that come with the extension. Fingerprints are computed by the library.
+-- The embedders that come with the extension. The library computes their fingerprints.
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),

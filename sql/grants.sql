@@ -1,12 +1,12 @@
--- Who may do what, and what every function takes and gives. Runs last.
+-- The rights of roles, and a comment on what every function takes and returns. This file runs last.
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA kb FROM PUBLIC;
--- What the installer's default privileges (ALTER DEFAULT PRIVILEGES) gave to others with each object: nobody but the owner has any
--- right before kb grants some below.
+-- Revokes what the installer's default privileges (ALTER DEFAULT PRIVILEGES) gave to other roles on each
+-- object: only the owner has any right until kb grants some below.
 DO $$
 DECLARE
     grantee pg_catalog.text;
@@ -36,7 +36,7 @@ GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.bui
     kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
 GRANT SELECT ON kb.tenant_roles TO kb_admin;
 
--- What a search looks at beside the vectors.
+-- What a search reads besides the vectors.
 GRANT USAGE ON SCHEMA kb TO kb_vectors;
 GRANT SELECT ON kb.chunks, kb.documents, kb.shares TO kb_vectors;
 GRANT EXECUTE ON FUNCTION kb.current_tenant(), kb.visible_tenants(), kb.readable_tenants() TO kb_vectors;
@@ -79,7 +79,7 @@ GRANT EXECUTE ON FUNCTION kb.wait(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait(bigint, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.health() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.estimate_ingest(text) TO kb_reader;
--- Counts of every tenant, without content, for who watches the server.
+-- Counts of every tenant, without content, for monitoring.
 GRANT USAGE ON SCHEMA kb TO pg_monitor;
 GRANT EXECUTE ON FUNCTION kb.monitor() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
@@ -100,7 +100,7 @@ GRANT EXECUTE ON FUNCTION kb.row_status(regclass, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.reconcile(text) TO kb_writer;
--- Whoever restores a dump makes the triggers again.
+-- A restore of a dump creates the triggers again.
 GRANT EXECUTE ON FUNCTION kb._rows_changed() TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
@@ -278,7 +278,7 @@ COMMENT ON FUNCTION kb.index_metadata(text, text, text) IS
     'Has an index built on a key of metadata, of the values of type text, number or timestamp: filters of the knowledge base look them up in ranges (gt, gte, lt, lte). False if it is indexed already. Built beside writes, soon after the commit.';
 COMMENT ON FUNCTION kb.unindex_metadata(text, text, text) IS
     'Ends the index on a key of metadata (type NULL: of every type); how many there were. It is dropped when no knowledge base wants it any more.';
--- Measuring.
+-- Measurements.
 GRANT SELECT ON kb.eval_sets, kb.eval_questions, kb.index_recall TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.evaluate(text, text, jsonb[]), kb.evaluate_questions(text, text, jsonb[]) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.create_eval_set(text, text) TO kb_writer;

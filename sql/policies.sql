@@ -1,7 +1,9 @@
--- Row-level security: a tenant reads its own rows, those of tenant 'shared', and of a knowledge base that is shared with it
--- those of its owner; it writes its own. The function calls are in scalar sub-selects so that they run once per statement,
--- not per row, and writing has policies of its own, so that reading has one condition, which an index serves. kb.readable_tenants() is more than a tenant may read, but what an index can look up.
--- Vector tables get theirs when they are made (src/vectors/sql/table.rs).
+-- Row-level security: a tenant reads its own rows, those of tenant 'shared', and, in a knowledge base that is
+-- shared with it, those of the owner; it writes its own. The function calls are in scalar sub-selects, so
+-- that they run once per statement and not once per row. Writing has policies of its own, so that reading has
+-- one condition, which an index serves. kb.readable_tenants() returns more than a tenant may read, but a set
+-- that an index can look up. Vector tables get their policies when they are created
+-- (src/vectors/sql/table.rs).
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
@@ -44,10 +46,10 @@ $$;
 -- Both sides of a share see it.
 CREATE POLICY tenant_read ON kb.shares FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant()) OR owner_id = (SELECT kb.current_tenant()));
--- Who is bound himself sees the bindings to his tenants.
+-- A role that is bound itself sees the bindings to its tenants.
 CREATE POLICY tenant_read ON kb.tenant_roles FOR SELECT USING (
     (SELECT kb.bound_tenants() IS NULL) OR tenant_id = ANY ((SELECT kb.bound_tenants())::text[]));
--- What a tenant may have it knows itself, and who sets it.
+-- The tenant itself sees its quota, and so do the roles that set it.
 CREATE POLICY tenant_read ON kb.quotas FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant())
     OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
@@ -55,7 +57,7 @@ CREATE POLICY tenant_read ON kb.quota_counts FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant())
     OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
 
--- Not even of tenant 'shared': what somebody asks is for those who asked.
+-- Not even rows of tenant 'shared' are readable by others: a question is visible only to those who asked it.
 DO $$
 DECLARE
     t text;

@@ -1,6 +1,6 @@
--- Every file of this folder is read under a pinned search_path, or an operator that somebody made in the schema of
--- an extension that kb needs would be stored in kb's own objects. The file's last line restores the path that CREATE
--- EXTENSION set.
+-- Every file of this folder is read under a pinned search_path. Otherwise an operator that somebody created
+-- in the schema of an extension that kb needs would be stored in kb's own objects. The last line of each file
+-- restores the path that CREATE EXTENSION set.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
@@ -13,7 +13,7 @@ BEGIN
 END
 $$;
 
--- A schema that somebody made beforehand may hold, or later be given, functions that pass for kb's.
+-- A schema that existed before may contain, or later be given, functions that pass for kb's.
 DO $$
 DECLARE
     owner pg_catalog.text := (SELECT pg_catalog.pg_get_userbyid(nspowner) FROM pg_catalog.pg_namespace WHERE nspname = 'kb');
@@ -44,7 +44,7 @@ BEGIN
 END
 $$;
 
--- Group roles. They belong to the cluster, so they may be there already and stay after DROP EXTENSION.
+-- Group roles. They belong to the cluster, so they may exist already, and they stay after DROP EXTENSION.
 DO $$
 DECLARE
     members pg_catalog.text;
@@ -58,7 +58,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_admin') THEN
         CREATE ROLE kb_admin NOLOGIN;
     END IF;
-    -- Without members: the library reads vectors as this role, under the policies of every tenant table.
+    -- This role has no members: the library reads vectors as this role, under the policies of every table
+    -- with a tenant.
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_vectors') THEN
         CREATE ROLE kb_vectors NOLOGIN;
     END IF;

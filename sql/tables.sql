@@ -1,4 +1,4 @@
--- Tables. Every row that belongs to a tenant says which (tenant_id).
+-- Tables. Every row that belongs to a tenant names it (tenant_id).
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
@@ -11,11 +11,12 @@ CREATE TABLE kb.embedders (
     dimension   integer NOT NULL CHECK (dimension > 0),
     base_url    text,
     secret      text,
-    -- Scheme, host and port that the secret may be sent to; NULL: to none until it is given again.
+    -- The scheme, host and port to which the secret may be sent. NULL: it may not be sent until it is given
+    -- again.
     secret_host text,
     config      jsonb NOT NULL DEFAULT '{}',
     fingerprint bigint NOT NULL,
-    -- Shipped with the extension: not dumped, not altered, not dropped.
+    -- Shipped with the extension: not dumped, altered or dropped.
     seeded      boolean NOT NULL DEFAULT false,
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now()
@@ -24,12 +25,12 @@ COMMENT ON TABLE kb.embedders IS 'Embedding models: a model at a provider. Chang
 COMMENT ON COLUMN kb.embedders.fingerprint IS 'Hash of everything that changes what a vector means; vectors of different fingerprints are never compared.';
 COMMENT ON COLUMN kb.embedders.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
 
--- Keys given by kb.set_secret. No role has any right on it, no policy shows a row of it, it is not dumped;
--- the library reads it as the owner and hands the key to the gateway.
+-- Keys that kb.set_secret stored. No role has any right on this table, no policy shows a row of it, and it is
+-- not dumped; the library reads it as the owner and passes the key to the gateway.
 CREATE TABLE kb.secrets (
     name       text PRIMARY KEY CHECK (name <> ''),
     value      text NOT NULL CHECK (value <> ''),
-    -- The value is the key sealed under that of setting kb.secret_key, in the only format there is so far.
+    -- The value is the key, sealed under the setting kb.secret_key, in the only format that exists so far.
     sealed     boolean NOT NULL,
     updated_at timestamptz NOT NULL DEFAULT now()
 );
@@ -37,24 +38,25 @@ ALTER TABLE kb.secrets ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.secrets FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.secrets IS 'Keys of providers, set by kb.set_secret and dropped by kb.drop_secret. Nobody reads it but the gateway.';
 
--- Under which server and database the first remote embedder was made. A restored or cloned database has the row
--- of another, and spends nothing until kb.acknowledge_restore().
+-- The server and database in which the first remote embedder was created. A restored or cloned database has
+-- the row of another, and spends nothing until kb.acknowledge_restore() is called.
 CREATE TABLE kb.origins (
     system_identifier bigint NOT NULL,
     database_oid      oid NOT NULL,
-    -- Where a publication has all tables, rows of a table without a key cannot be deleted.
+    -- In a publication of all tables, rows of a table without a key cannot be deleted.
     PRIMARY KEY (system_identifier, database_oid)
 );
 COMMENT ON TABLE kb.origins IS 'The server and database that may spend at providers: this one, or while a restore is not acknowledged the one it comes from. Empty before there is a remote embedder.';
 
--- Rerankers and chat models: how each is reached, like an embedder.
+-- Rerankers and chat models, and how each is reached, as for an embedder.
 CREATE TABLE kb.llms (
     id          text PRIMARY KEY CHECK (id <> ''),
     provider    text NOT NULL,
     model       text NOT NULL,
     base_url    text,
     secret      text,
-    -- Scheme, host and port that the secret may be sent to; NULL: to none until it is given again.
+    -- The scheme, host and port to which the secret may be sent. NULL: it may not be sent until it is given
+    -- again.
     secret_host text,
     config      jsonb NOT NULL DEFAULT '{}',
     created_at  timestamptz NOT NULL DEFAULT now(),
@@ -65,7 +67,7 @@ COMMENT ON COLUMN kb.llms.secret IS 'A reference to a key (env:NAME, file:NAME, 
 CREATE TABLE kb.rerankers (
     id          text PRIMARY KEY CHECK (id <> ''),
     provider    text NOT NULL,
-    -- '' where the provider has only one, or asks a chat model.
+    -- '' if the provider has only one model, or asks a chat model.
     model       text NOT NULL,
     base_url    text,
     secret      text,
@@ -136,8 +138,8 @@ CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
 COMMENT ON TABLE kb.runs IS 'One row per kb.ingest: what it was asked and what it did.';
 
 -- A build is one complete set of chunks and vectors of a knowledge base, made under one embedder, chunking
--- and vector table. Queries read the live one; kb.ingest(…, 'replace') fills the next one beside
--- it, and the switch is one row. An old one is swept by the worker.
+-- and vector table. Queries read the live one; kb.ingest(…, 'replace') fills the next one beside it, and the
+-- switch updates one row. The worker sweeps an old one.
 CREATE SEQUENCE kb.build_no_seq;
 CREATE TABLE kb.builds (
     build_no    bigint PRIMARY KEY DEFAULT nextval('kb.build_no_seq'),
@@ -150,17 +152,18 @@ CREATE TABLE kb.builds (
     chunking    jsonb NOT NULL,
     preprocess  jsonb NOT NULL,
     table_name  text NOT NULL,
-    -- The table belongs to this build alone and is dropped with it.
+    -- Whether the table belongs to this build alone and is dropped with it.
     owns_table  boolean NOT NULL,
     type        text NOT NULL,
     metric      text NOT NULL,
     element     text NOT NULL,
     config      jsonb NOT NULL,
     run_no      bigint REFERENCES kb.runs ON DELETE SET NULL,
-    -- The transaction that made it old; swept once no snapshot is older.
+    -- The transaction that made it old; it is swept once no snapshot is older.
     retired     xid8,
     created_at  timestamptz NOT NULL DEFAULT now(),
-    -- For retrieval's ef_search auto: what kb.measure_recall has chosen, and whether the index finds too little even with that.
+    -- For ef_search auto in retrieval: the value that kb.measure_recall has chosen, and whether the index
+    -- finds too little even with that.
     ef_search   bigint,
     index_misses boolean NOT NULL DEFAULT false,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
@@ -177,8 +180,8 @@ CREATE INDEX builds_memory ON kb.builds (build_no) WHERE type = 'memory';
 CREATE INDEX builds_run_no ON kb.builds (run_no) WHERE run_no IS NOT NULL;
 COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
 
--- tenant_id is the document's tenant, which need not be that of the knowledge base; an external_id is unique within its
--- tenant. So neither the key nor the foreign key reveals one tenant's documents to another.
+-- tenant_id is the tenant of the document, which need not be that of the knowledge base; an external_id is
+-- unique within its tenant. So neither the key nor the foreign key reveals one tenant's documents to another.
 CREATE SEQUENCE kb.document_id_seq;
 CREATE TABLE kb.documents (
     document_id  bigint PRIMARY KEY DEFAULT nextval('kb.document_id_seq'),
@@ -191,11 +194,11 @@ CREATE TABLE kb.documents (
     content_type text NOT NULL,
     original     bytea,
     content      text,
-    -- Hash of what was put and of its type.
+    -- A hash of what was put and of its type.
     content_hash bytea NOT NULL,
-    -- content_hash of what the live chunks were made from; NULL before the first time.
+    -- The content_hash from which the live chunks were made; NULL before the first time.
     indexed_hash bytea,
-    -- Hash of the settings that the live chunks were made under.
+    -- A hash of the settings under which the live chunks were made.
     settings     text,
     metadata     jsonb NOT NULL DEFAULT '{}',
     status       text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'ready', 'failed')),
@@ -207,20 +210,24 @@ CREATE TABLE kb.documents (
     created_at   timestamptz NOT NULL DEFAULT now(),
     updated_at   timestamptz NOT NULL DEFAULT now(),
     processed_at timestamptz,
-    -- The source that it comes from; NULL: it was put.
+    -- The source from which it comes; NULL: it was put.
     source_no    bigint,
-    -- What models said of it while it was cut (MessagePack), so that an edit asks only for what it changed.
+    -- The answers of models about it that were needed to cut it (MessagePack), so that an edit asks only
+    -- about what it changed.
     answers      bytea,
-    -- The partition that its row was read in; NULL: the table has none, or it is not known (after a restore).
+    -- The partition in which its row was read. NULL: the table has none, or it is not known (after a
+    -- restore).
     partition    oid,
-    -- Bytes of what was put, with title, uri and metadata: what counts towards a quota. The worker does not change it.
+    -- The bytes of what was put, with title, uri and metadata, which count towards a quota. The worker does
+    -- not change this.
     stored_bytes bigint NOT NULL DEFAULT 0,
     UNIQUE (kb_no, tenant_id, external_id),
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
 )
--- A document's row is changed two or three times for each time that it is processed: where its page has room for that, no index is
--- written again. So no index may name a column that changes then, status among them.
+-- The row of a document is updated two or three times each time it is processed. If its page has room for
+-- that, no index is written again. Therefore no index may contain a column that is updated then, such as
+-- status.
 WITH (fillfactor = 50);
 ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
 CREATE INDEX documents_kb_id ON kb.documents (kb_id);
@@ -250,16 +257,17 @@ CREATE TABLE kb.chunks (
     locator      jsonb NOT NULL DEFAULT '{}',
     metadata     jsonb NOT NULL DEFAULT '{}',
     enabled      boolean NOT NULL DEFAULT true,
-    -- The words of content in the knowledge base's language and how often it has each (crates/kb-search/src/bm25/terms.rs).
+    -- The words of content in the knowledge base's language, each with its count
+    -- (crates/kb-search/src/bm25/terms.rs).
     terms        bytea NOT NULL,
-    -- What is embedded before content, and whose words are in terms, too.
+    -- Text that is embedded before content, and whose words are in terms, too.
     context      text,
     -- Also finds all chunks of a build.
     PRIMARY KEY (build_no, chunk_id)
 );
 CREATE INDEX chunks_document ON kb.chunks (document_id, build_no, ordinal);
 CREATE INDEX chunks_content ON kb.chunks (build_no, content_hash);
--- Texts are compressed by lz4 where the server has it: pglz is two fifths of what a put costs.
+-- Texts are compressed by lz4 if the server has it, because pglz takes two fifths of the time of a put.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_catalog.pg_settings s
@@ -275,20 +283,22 @@ COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
 COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
 COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and found by its words, too (chunking.context); NULL: nothing. content_hash includes it.';
 
--- Keyword search: which chunks have which words, in segments that never change (crates/kb-search/src/bm25). A chunk that comes or goes is
--- noted in bm25_pending until the worker folds those of a build and tenant into a segment; it merges segments into larger ones.
--- Numbers of chunks and words of a segment are those that came less those that went: sums over what a snapshot sees are true.
+-- Keyword search: which chunks have which words, in segments that never change (crates/kb-search/src/bm25).
+-- Chunks that are added or deleted are noted in bm25_pending until the worker folds those of a build and
+-- tenant into a segment; it merges segments into larger ones. The numbers of chunks and words of a segment
+-- are those of added chunks minus those of deleted ones, so their sums over the segments that a snapshot sees
+-- are exact.
 CREATE SEQUENCE kb.segment_no_seq;
 CREATE TABLE kb.bm25_segments (
     segment_no bigint PRIMARY KEY DEFAULT nextval('kb.segment_no_seq'),
     build_no   bigint NOT NULL REFERENCES kb.builds ON DELETE CASCADE,
     kb_no      bigint NOT NULL,
     tenant_id  text NOT NULL,
-    -- In the order of time: what a segment says is gone is in those below it.
+    -- In order of time: the chunks that a segment marks as deleted are in older ones.
     age        bigint NOT NULL,
-    -- Chunks that it has postings of.
+    -- The number of chunks of which it has postings.
     came       integer NOT NULL,
-    -- Chunks that older segments have and that are gone.
+    -- The number of deleted chunks that older segments have.
     went       integer NOT NULL,
     sum_length bigint NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now()
@@ -300,8 +310,8 @@ COMMENT ON COLUMN kb.bm25_segments.came IS 'Chunks that it has postings of.';
 COMMENT ON COLUMN kb.bm25_segments.went IS 'Chunks that older segments have and that are gone.';
 COMMENT ON COLUMN kb.bm25_segments.sum_length IS 'Words of the chunks that came, less those of the chunks that went.';
 
--- Words and postings, sorted. No role has any right on these three, no policy shows a row of them; the library reads them as
--- the owner, of segments that the caller may see.
+-- Words and postings, sorted. No role has any right on these three tables, and no policy shows a row of them;
+-- the library reads them as the owner, for segments that the caller may see.
 CREATE TABLE kb.bm25_terms (
     segment_no bigint NOT NULL REFERENCES kb.bm25_segments ON DELETE CASCADE,
     first_term bytea NOT NULL,
@@ -313,7 +323,7 @@ CREATE TABLE kb.bm25_terms (
 ALTER TABLE kb.bm25_terms ALTER COLUMN page SET STORAGE PLAIN;
 COMMENT ON TABLE kb.bm25_terms IS 'Words of segments, with the chunks that have them. Nobody reads it but the library.';
 
--- The ids of a segment's chunks in the order of their numbers, 256 to a row: those that came and those that went.
+-- The ids of a segment's chunks in the order of their numbers, 256 to a row: added ones and deleted ones.
 CREATE TABLE kb.bm25_chunks (
     segment_no bigint NOT NULL REFERENCES kb.bm25_segments ON DELETE CASCADE,
     is_gone    boolean NOT NULL,
@@ -324,8 +334,9 @@ CREATE TABLE kb.bm25_chunks (
 ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
 COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
 
--- Vectors that no index has yet, of builds that have a table to themselves: rounded to 4 bits and packed (crates/kb-search/src/tail.rs), so that
--- they are compared quickly. What a restore brings is not packed; so neither is dumped.
+-- Vectors that no index has yet, of builds that have a table for themselves: rounded to 4 bits and packed
+-- (crates/kb-search/src/tail.rs), so that they are compared quickly. Restored vectors are not packed, so
+-- neither table is dumped.
 CREATE TABLE kb.tails (
     build_no bigint PRIMARY KEY REFERENCES kb.builds ON DELETE CASCADE,
     -- All vectors of the build whose number (segment) is at least this are packed.
@@ -346,12 +357,13 @@ COMMENT ON TABLE kb.tail_vectors IS 'Vectors that no index has yet, packed. Nobo
 CREATE SEQUENCE kb.pending_no_seq;
 CREATE TABLE kb.bm25_pending (
     pending_no bigint PRIMARY KEY DEFAULT nextval('kb.pending_no_seq'),
-    -- Not a foreign key: whoever writes chunks waits for what it costs. The worker deletes rows of builds that are gone.
+    -- Not a foreign key, whose cost every writer of chunks would have to wait for. The worker deletes the
+    -- rows of builds that no longer exist.
     build_no   bigint NOT NULL,
     tenant_id  text NOT NULL,
-    -- As many as fit a row that is stored as it is, or one that went.
+    -- As many as fit a row that is stored uncompressed, or one that was deleted.
     chunk_ids  uuid[] NOT NULL,
-    -- NULL: these chunks came; else one went, and these were its words.
+    -- NULL: these chunks were added. Otherwise one was deleted, and these were its words.
     terms      bytea
 );
 ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
@@ -367,16 +379,20 @@ BEGIN
     END LOOP;
 END
 $$;
--- A vector belongs to a chunk. This is not a foreign key, for two reasons. With one from each vector table, PostgreSQL looks into every
--- vector table for each chunk that is deleted, so that one tenant's knowledge bases slow everybody's deletes. And making it locks
--- kb.chunks, so that a table would have none until the worker could add it. These triggers are checked by the database for every writer at
--- all times, from the first moment of a table on: of a vector that is written vector_written locks the chunk, or refuses the vector; of
--- chunks and builds that are deleted chunks_deleted and builds_deleted delete the vectors, in the one table that has them. Vector tables
--- get theirs when they are made (src/vectors/sql/table.rs).
--- As with foreign keys, nothing is checked where triggers are switched off: in a subscription or under
--- session_replication_role = replica, where what was replicated was checked at its origin; while pg_restore loads
--- rows, which are those of one snapshot; and by a superuser (DISABLE TRIGGER), of which kb.health() tells.
--- tests/live/orphans.rs goes through the orders and isolation levels.
+-- A vector belongs to a chunk. This is not a foreign key, for two reasons. With a foreign key from each
+-- vector table, PostgreSQL would look into every vector table for each chunk that is deleted, so one tenant's
+-- knowledge bases would slow down everybody's deletions. And creating it locks kb.chunks, so a table would
+-- have none until the worker could add it.
+--
+-- These triggers are checked by the database for every writer at all times, from the first moment of a table
+-- on. For a vector that is written, vector_written locks the chunk, or refuses the vector. For chunks and
+-- builds that are deleted, chunks_deleted and builds_deleted delete the vectors, in the one table that has
+-- them. Vector tables get their triggers when they are created (src/vectors/sql/table.rs).
+--
+-- As with foreign keys, nothing is checked while triggers are switched off: in a subscription or under
+-- session_replication_role = replica, because the origin has checked what is replicated; while pg_restore
+-- loads rows, which come from one snapshot; and by a superuser (DISABLE TRIGGER), which kb.health() reports.
+-- tests/live/orphans.rs tests the orders and isolation levels.
 CREATE FUNCTION kb._vector_written() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     PERFORM FROM kb.chunks c WHERE c.build_no = NEW.build_no AND c.chunk_id = NEW.chunk_id FOR KEY SHARE;
@@ -388,7 +404,7 @@ $$BEGIN
     RETURN NULL;
 END$$;
 COMMENT ON FUNCTION kb._vector_written() IS 'Internal: refuses a vector whose chunk does not exist.';
--- With their builds, chunks go without a row for each.
+-- When their build is deleted, its chunks are deleted without a row for each.
 CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     PERFORM kb._delete_vectors(g.build_no, pg_catalog.array_agg(g.chunk_id)) FROM gone g GROUP BY g.build_no;
@@ -400,7 +416,7 @@ END$$;
 COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: deletes the vectors of deleted chunks, and notes that their words are gone.';
 CREATE TRIGGER chunks_deleted AFTER DELETE ON kb.chunks REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_deleted();
--- Its chunks go first, when nobody can tell any more which table had their vectors.
+-- The chunks are deleted first, when the table that had their vectors can no longer be found.
 CREATE FUNCTION kb._builds_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     PERFORM kb._delete_vectors(g.build_no, g.table_name) FROM gone g;
@@ -409,7 +425,7 @@ END$$;
 COMMENT ON FUNCTION kb._builds_deleted() IS 'Internal: deletes the vectors of deleted builds.';
 CREATE TRIGGER builds_deleted AFTER DELETE ON kb.builds REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION kb._builds_deleted();
--- What kb never does, but a superuser could.
+-- kb never does this, but a superuser could.
 CREATE FUNCTION kb._chunks_truncated() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     PERFORM kb._delete_vectors(b.build_no, b.table_name) FROM kb.builds b;
@@ -434,10 +450,10 @@ CREATE TABLE kb.jobs (
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
     kind            text NOT NULL DEFAULT 'document' CHECK (kind IN ('document')),
     subject         text NOT NULL,
-    -- A new one with every edit, never used twice (a document may be deleted and put again); a job is not
-    -- finished under an older one.
+    -- A new number with every edit, never used twice (a document may be deleted and put again). A job is not
+    -- finished under an older generation.
     generation      bigint NOT NULL DEFAULT nextval('kb.job_no_seq'),
-    -- 0 live edits, 10 backfill.
+    -- 0 for edits of live documents, 10 for a backfill.
     priority        smallint NOT NULL DEFAULT 0,
     attempts        integer NOT NULL DEFAULT 0,
     leased_until    timestamptz,
@@ -450,15 +466,16 @@ CREATE TABLE kb.jobs (
     -- The embedder that caused the error; NULL: none did.
     embedder        text,
     run_no          bigint REFERENCES kb.runs ON DELETE SET NULL,
-    -- The source whose row is to be read first; NULL: the document is as it was put.
+    -- The source whose row must be read first; NULL: the document was put.
     source_no       bigint,
     UNIQUE (kb_no, tenant_id, kind, subject)
 )
--- Each job leaves two dead rows, its first version and its last: they are removed once there are a thousand, however large the
--- table once was.
+-- Each job leaves two dead rows, its first version and its last. They are removed once there are a thousand,
+-- however large the table once was.
 WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
--- What may be claimed, in the order of turns; what is delayed; what is leased. So nothing is looked for among the others.
+-- Jobs that may be claimed, in the order of turns; delayed jobs; leased jobs. So no look-up has to pass over
+-- the others.
 CREATE INDEX jobs_due ON kb.jobs (priority, tenant_id, kb_no, job_no)
     WHERE leased_until IS NULL AND next_attempt_at IS NULL;
 CREATE INDEX jobs_delayed ON kb.jobs (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
@@ -474,9 +491,9 @@ CREATE TABLE kb.usage (
     -- 0: no knowledge base (kb.embed, kb.check_embedder).
     kb_no      bigint NOT NULL,
     kb_id      text,
-    -- For a question the session's tenant, for a document the knowledge base's.
+    -- The session's tenant for a question, the knowledge base's for a document.
     tenant_id  text NOT NULL,
-    -- UTC.
+    -- In UTC.
     day        date NOT NULL,
     requests   bigint NOT NULL DEFAULT 0,
     texts      bigint NOT NULL DEFAULT 0,
@@ -489,31 +506,32 @@ COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints, per knowledge base, 
 COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), of a reranker (rerank) or of a chat model (chat).';
 COMMENT ON COLUMN kb.usage.cost IS 'In the currency of price_per_million_tokens, exactly; NULL where no request had a price.';
 
--- Where documents come from, if they are not put: a table, whose triggers write kb.changes.
+-- The origin of documents that are not put: a table, whose triggers write kb.changes.
 CREATE SEQUENCE kb.source_no_seq;
 CREATE TABLE kb.sources (
     source_no     bigint PRIMARY KEY DEFAULT nextval('kb.source_no_seq'),
     kb_no         bigint NOT NULL,
     tenant_id     text NOT NULL DEFAULT kb.current_tenant(),
     type          text NOT NULL CHECK (type IN ('table')),
-    -- After a restore another one: then the table is found by its name.
+    -- After a restore the oid differs, and the table is found by its name.
     relation      oid NOT NULL,
     relation_name text NOT NULL,
-    -- The table's owner when it was attached: rows are read with this role's rights, while it is the owner.
+    -- The owner of the table when it was attached. Rows are read with the rights of this role while it is the
+    -- owner.
     role_name     name NOT NULL,
     key           text[] NOT NULL,
     config        jsonb NOT NULL,
-    -- The key up to which rows that were there already are enqueued, {} at first; NULL: all are.
+    -- The key up to which existing rows are enqueued, {} at first; NULL: all are.
     backfill      text[],
-    -- What is wrong with the source as a whole, as the worker last found it.
+    -- What is wrong with the source as a whole, as the worker last found.
     error         text,
     created_at    timestamptz NOT NULL DEFAULT now(),
     updated_at    timestamptz NOT NULL DEFAULT now(),
     is_partitioned boolean NOT NULL DEFAULT false,
     -- Its partitions, as the worker last found them.
     partitions    oid[] NOT NULL DEFAULT '{}',
-    -- Who attached it, by names and oids, which stay true of a role that is renamed and in a restored database: the tenants that
-    -- these roles are bound to are those that rows can be of.
+    -- The roles that attached it, by names and oids; the oid identifies a renamed role, and the name one in a
+    -- restored database. Rows may belong to the tenants to which these roles are bound.
     attached_by      name[] NOT NULL,
     attached_by_oids oid[] NOT NULL,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
@@ -522,7 +540,8 @@ ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
 CREATE INDEX sources_kb_no ON kb.sources (kb_no);
 CREATE INDEX sources_tenant_id ON kb.sources (tenant_id);
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
--- Event triggers look up what a statement dropped: what that costs does not depend on how many tables are attached.
+-- Event triggers look up what a statement dropped, at a cost that does not depend on the number of attached
+-- tables.
 CREATE INDEX sources_relation ON kb.sources (relation);
 CREATE INDEX sources_relation_name ON kb.sources (relation_name);
 CREATE INDEX sources_partitions ON kb.sources USING gin (partitions) WHERE is_partitioned;
@@ -545,15 +564,17 @@ COMMENT ON COLUMN kb.sources.attached_by IS 'The roles that attached it: the one
 COMMENT ON COLUMN kb.sources.attached_by_oids IS 'Their oids then: who is renamed stays bound.';
 COMMENT ON COLUMN kb.sources.partitions IS 'The oids of its partitions that have triggers; {} where it has none.';
 
--- What statements did to rows of sources, written by their triggers and read by the worker. Its rows are of many tenants:
--- no role has any right on it, no policy shows a row of it; the library reads it as the owner.
+-- What statements did to rows of sources, written by their triggers and read by the worker. The rows belong
+-- to many tenants, so no role has any right on this table and no policy shows a row of it; the library reads
+-- it as the owner.
 CREATE TABLE kb.changes (
     source_no  bigint NOT NULL,
-    -- In the order of time, about (UUID version 7).
+    -- In approximate order of time (UUID version 7).
     change_id  uuid NOT NULL,
-    -- changed: these rows are to be read again; gone: they are in no answer any more; truncated: so are all; partitions: partitions
-    -- came or went, keys are the oids of those whose rows are in no answer until the worker has looked; filled: rows of a new
-    -- partition are to be enqueued, keys are its oid and the key up to which that is done.
+    -- changed: these rows must be read again. gone: no answer contains them any more. truncated: no answer
+    -- contains any row. partitions: partitions joined or left; keys are the oids of those whose rows are in
+    -- no answer until the worker has looked. filled: the rows of a new partition must be enqueued; keys are
+    -- its oid and the key up to which that is done.
     change     text NOT NULL CHECK (change IN ('changed', 'gone', 'truncated', 'partitions', 'filled')),
     -- The tenant of each key; {}: the source's.
     tenants    text[] NOT NULL,
@@ -561,9 +582,9 @@ CREATE TABLE kb.changes (
     changed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (source_no, change_id)
 );
--- Not compressed: a statement of a user waits for what it writes.
+-- Not compressed, because a statement of a user waits for this write.
 ALTER TABLE kb.changes ALTER COLUMN keys SET STORAGE EXTERNAL;
--- What a query must leave out.
+-- The rows that a query must leave out.
 CREATE INDEX changes_gone ON kb.changes (source_no) WHERE change <> 'changed';
 CREATE INDEX changes_partitions ON kb.changes (source_no) WHERE change = 'partitions';
 CREATE INDEX changes_filled ON kb.changes (source_no) WHERE change = 'filled';
@@ -571,8 +592,9 @@ ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
 
--- How long the tables of an owner rest for a tenant, since reading them took long. The worker writes it seldom, and reads it when it
--- begins: a crash may lose it. As kb.changes it is nobody's.
+-- How long the tables of an owner rest for a tenant, because reading them took long. The worker writes this
+-- seldom, and reads it when it starts, so a crash may lose it. As with kb.changes, no role has any right on
+-- it.
 CREATE UNLOGGED TABLE kb.reading_rests (
     role_name   name NOT NULL,
     tenant_id   text NOT NULL,
@@ -583,19 +605,20 @@ ALTER TABLE kb.reading_rests ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.reading_rests FORCE ROW LEVEL SECURITY;
 COMMENT ON TABLE kb.reading_rests IS 'Until when the attached tables of an owner are not read for a tenant, since reading them took long. Nobody reads it but the worker.';
 
--- Not of every update: the worker notes here how far it is, and each change has all sessions plan anew.
+-- Not for every update: the worker records its progress here, and each change would make all sessions plan
+-- anew.
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OF tenant_id OR DELETE OR TRUNCATE ON kb.sources
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
--- Partitions come and go by DDL.
+-- DDL adds and removes partitions.
 CREATE EVENT TRIGGER kb_tables_altered ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
     EXECUTE FUNCTION kb._tables_altered();
 CREATE EVENT TRIGGER kb_tables_dropped ON sql_drop WHEN TAG IN ('DROP TABLE', 'DROP SCHEMA', 'DROP OWNED')
     EXECUTE FUNCTION kb._tables_altered();
 
--- Which tenants a role may act for; a role that is named nowhere may act for any.
+-- The tenants for which a role may act; a role without a row may act for any.
 CREATE TABLE kb.tenant_roles (
     role_name name NOT NULL,
-    -- Filled in by the trigger; NULL where there is no such role (yet).
+    -- Filled in by the trigger; NULL while no such role exists.
     role      oid,
     tenant_id text NOT NULL,
     PRIMARY KEY (role_name, tenant_id)
@@ -629,8 +652,9 @@ COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that it belongs to.';
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
--- What tenants may have. A tenant without a row, and a limit that is NULL, has none, but of knowledge_bases, attached_tables and
--- metadata_indexes what the settings say. Documents are charged to the tenant that owns their knowledge base.
+-- What tenants may have. A tenant without a row has no limit, and neither has one for a column that is NULL,
+-- except that settings limit knowledge_bases, attached_tables and metadata_indexes. Documents are charged to
+-- the tenant that owns their knowledge base.
 CREATE TABLE kb.quotas (
     tenant_id       text PRIMARY KEY,
     bytes           bigint CHECK (bytes >= 0),
@@ -640,9 +664,10 @@ CREATE TABLE kb.quotas (
     tokens_per_day  bigint CHECK (tokens_per_day >= 0),
     attached_tables  bigint CHECK (attached_tables >= 0),
     metadata_indexes bigint CHECK (metadata_indexes >= 0),
-    -- What older transactions added may be missing in the counts.
+    -- Whether the counts include what older transactions added.
     is_settled      boolean NOT NULL DEFAULT false,
-    -- Once all transactions that run are younger, what the tenant has is counted once more; NULL: the worker has not seen it.
+    -- Once all running transactions are younger, what the tenant has is counted once more. NULL: the worker
+    -- has not seen the row yet.
     settle_after    xid8,
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
@@ -658,7 +683,8 @@ COMMENT ON COLUMN kb.quotas.metadata_indexes IS 'Keys and types, each once for a
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
--- What tenants with a quota have: the sums of these rows. Who deletes adds a row below zero, and waits for nobody.
+-- What tenants with a quota have: the sums of these rows. A deletion adds a row with negative numbers, and
+-- waits for nothing.
 CREATE TABLE kb.quota_counts (
     -- For a publication of all tables.
     count_id  uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -669,7 +695,7 @@ CREATE TABLE kb.quota_counts (
 );
 CREATE INDEX quota_counts_tenant_id ON kb.quota_counts (tenant_id, kb_no);
 COMMENT ON TABLE kb.quota_counts IS 'Documents and bytes of tenants that have a quota: rows that add up.';
--- Knowledge bases and quotas are looked up by their keys, whatever statistics say when the plan is made.
+-- Knowledge bases and quotas are looked up by their keys, whatever the statistics say when the plan is made.
 CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     IF EXISTS (SELECT FROM kb.quotas) THEN
@@ -689,8 +715,8 @@ CREATE TRIGGER documents_deleted AFTER DELETE ON kb.documents REFERENCING OLD TA
     FOR EACH STATEMENT EXECUTE FUNCTION kb._documents_deleted();
 CREATE INDEX usage_tenant_id ON kb.usage (tenant_id, day);
 
--- Keys of metadata that filters look up in ranges. The indexes themselves are on kb.documents, one for each key and type,
--- whichever knowledge bases want it; the indexer builds and drops them.
+-- Keys of metadata that filters look up in ranges. The indexes themselves are on kb.documents, one for each
+-- key and type, whichever knowledge bases want it; the indexer creates and drops them.
 CREATE TABLE kb.metadata_indexes (
     kb_no      bigint NOT NULL,
     tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
@@ -704,7 +730,7 @@ CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
 CREATE INDEX metadata_indexes_tenant_id ON kb.metadata_indexes (tenant_id, key, type);
 COMMENT ON TABLE kb.metadata_indexes IS 'Keys of metadata whose values filters look up in ranges. Changed by kb.index_metadata and kb.unindex_metadata.';
 
--- The rows of users are theirs and are dumped; what the extension seeds is not.
+-- Rows of users are dumped; rows that the extension seeds are not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
 SELECT pg_catalog.pg_extension_config_dump('kb.llms', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.rerankers', '');
@@ -737,8 +763,8 @@ SELECT pg_catalog.pg_extension_config_dump('kb.pending_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.job_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.source_no_seq', '');
 
--- Questions of users with what ought to be in their answers, for kb.evaluate and kb.tune. They belong to the knowledge base's
--- tenant.
+-- Questions with the expected contents of their answers, for kb.evaluate and kb.tune. They belong to the
+-- knowledge base's tenant.
 CREATE SEQUENCE kb.eval_set_no_seq;
 CREATE TABLE kb.eval_sets (
     eval_set_no bigint PRIMARY KEY DEFAULT nextval('kb.eval_set_no_seq'),
@@ -778,8 +804,8 @@ CREATE TABLE kb.index_recall (
 );
 COMMENT ON TABLE kb.index_recall IS 'How much of what an exact search finds the index of each knowledge base found, when kb.measure_recall last looked.';
 
--- What else than documents counts towards bytes of a quota. The arguments are the columns that do. Only what kb's functions write, which
--- pin the search path, is counted: a restore brings the counts with it.
+-- What counts towards the bytes of a quota besides documents. The arguments are the columns that count. Only
+-- what kb's functions write, which pin the search path, is counted: a restore brings the counts with it.
 CREATE FUNCTION kb._bytes(of_row jsonb, columns text[]) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS
 $$SELECT coalesce(sum(octet_length(e.value)), 0)::bigint FROM jsonb_each_text(of_row) e
@@ -821,9 +847,9 @@ SELECT pg_catalog.pg_extension_config_dump('kb.eval_questions', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.index_recall', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.eval_set_no_seq', '');
 
--- Questions of knowledge bases whose retrieval says log, and what was said to their answers. Both belong to the tenant that
--- asked, which need not be the knowledge base's. The worker writes the log; what was said may come before it, so it refers to
--- the knowledge base only.
+-- Questions of knowledge bases whose retrieval has log set, and the feedback on their answers. Both belong to
+-- the tenant that asked, which need not be the knowledge base's. The worker writes the log; feedback may be
+-- written before it, so it refers to the knowledge base only.
 CREATE TABLE kb.query_log (
     query_id    uuid PRIMARY KEY,
     kb_no       bigint NOT NULL REFERENCES kb.knowledge_bases (kb_no) ON DELETE CASCADE,
@@ -851,7 +877,7 @@ COMMENT ON COLUMN kb.query_log.duration_ms IS 'How long the answer took.';
 CREATE TABLE kb.query_feedback (
     query_id  uuid NOT NULL,
     chunk_id  uuid NOT NULL,
-    -- No foreign key: who has asked a knowledge base of another tenant must not hold up its drop.
+    -- Not a foreign key: a tenant that has queried another tenant's knowledge base must not delay its drop.
     kb_no     bigint NOT NULL,
     tenant_id text NOT NULL,
     relevant  boolean NOT NULL,
@@ -865,9 +891,10 @@ COMMENT ON COLUMN kb.query_feedback.tenant_id IS 'The tenant that asked.';
 SELECT pg_catalog.pg_extension_config_dump('kb.query_log', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.query_feedback', '');
 
--- Row-level security hides rows, but EXPLAIN shows how many the planner expects, and for operators that are leakproof (= of texts is) it
--- expects that from the values of all tenants' rows. So there are no statistics of what rows say. What rows are looked up by, and names of
--- things, keep theirs: plans need them.
+-- Row-level security hides rows, but EXPLAIN shows how many the planner expects, and for operators that are
+-- leakproof (= of texts is) this estimate comes from the values of all tenants' rows. Therefore columns with
+-- contents have no statistics. Columns by which rows are looked up, and names of objects, keep theirs,
+-- because plans need them.
 ALTER TABLE kb.knowledge_bases ALTER COLUMN description SET STATISTICS 0, ALTER COLUMN etag SET STATISTICS 0;
 ALTER TABLE kb.runs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.documents ALTER COLUMN uri SET STATISTICS 0, ALTER COLUMN title SET STATISTICS 0,

@@ -1,4 +1,4 @@
--- What happens: views under the caller's own row-level security.
+-- Views of what happens, under the caller's own row-level security.
 
 -- Pinned, as in roles.sql.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
@@ -32,7 +32,7 @@ LEFT JOIN LATERAL (
     SELECT (SELECT count(*) FROM kb.chunks WHERE build_no = b.build_no) AS chunks,
            kb._vector_count(b.build_no) AS vectors,
            kb._index_state(b.build_no) AS index_state,
-           -- Most of the time nothing is built, which one look tells for all rows.
+           -- Most of the time nothing is being built, which one look-up tells for all rows.
            CASE WHEN EXISTS (SELECT FROM pg_stat_progress_create_index p WHERE p.datname = current_database())
                 THEN kb._index_progress(b.build_no) END AS building
     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live' OFFSET 0) c ON true;
@@ -97,7 +97,7 @@ COMMENT ON COLUMN kb.quota_status.what IS 'What is limited and counted: bytes (o
 COMMENT ON COLUMN kb.quota_status.used IS 'How many the tenant has, or has spent today.';
 COMMENT ON COLUMN kb.quota_status.allowed IS 'How many it may have (kb.set_quota, settings kb.tenant_*); what has no limit has no row.';
 
--- As its owner, so that one look counts the rows of all tenants.
+-- Runs as its owner, so that one look-up counts the rows of all tenants.
 CREATE FUNCTION kb.monitor()
 RETURNS TABLE (tenant_id text, kb_id text, documents bigint, ready bigint, pending bigint, failed bigint, chunks bigint,
                due bigint, delayed bigint, leased bigint, oldest_job timestamptz, failing_sources bigint)
