@@ -1,4 +1,4 @@
-//! Texts that cost a parser, a cutter or a tokeniser the most that anybody has thought of, each at any size.
+//! The texts that cost a parser, a cutter or a tokeniser the most of all that are known, each at any size.
 
 /// A text for one kind of reader, made of a part that repeats.
 pub struct Input {
@@ -11,12 +11,12 @@ pub struct Input {
 #[derive(Clone, Copy)]
 enum Unit {
     Same(&'static str),
-    /// The same with another number each time.
+    /// The same, with another number in each repetition.
     Numbered(fn(usize) -> String),
 }
 
 impl Input {
-    /// About `bytes` of it.
+    /// A text of about `bytes` bytes.
     pub fn text(&self, bytes: usize) -> String {
         let mut text = self.head.to_string();
         let mut i = 0;

@@ -1,5 +1,5 @@
-//! No text costs more than n log n of its size: memory and steps of work, which are the same on every machine, of the
-//! worst inputs that anybody has thought of. `make bench` prints their times (program.rs).
+//! No text costs more than n log n of its size. The tests measure memory and steps of work, which are the
+//! same on every machine, of the worst known inputs. `make bench` prints their times (program.rs).
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 
@@ -17,19 +17,20 @@ static MEMORY: memory::Counting = memory::Counting;
 
 const BYTES: usize = 16 * 1024;
 const TIMES: usize = 4;
-/// n log n from 16 kB to 64 kB grows 4.6-fold, n² 16-fold. A window may grow a few times before it stays as it is.
+/// From 16 kB to 64 kB, n log n grows 4.6-fold and n² 16-fold. A window may grow a few times before it keeps
+/// its size.
 const GROWTH: usize = 11;
-/// A cost of fewer bytes or steps says nothing.
+/// A cost of fewer bytes or steps is ignored.
 const SMALL: usize = 1024 * 1024;
-/// Bytes held for a byte of text at most, above what is small: an encoding takes some 320 for each of the 32 kB that are
-/// tokenised at once.
+/// The most bytes held for each byte of text, above a small amount: an encoding takes about 320 for each of
+/// the 32 kB that are tokenised at once.
 const HELD: usize = 400;
 
-/// Bytes allocated, bytes held at most, and steps of work for an input at a size.
+/// The bytes allocated, the most bytes held, and the steps of work for an input at a size.
 fn cost(work: &Work, input: &inputs::Input, bytes: usize) -> [usize; 3] {
     let text = input.text(bytes);
     let bounds = bounds();
-    // Refused or not: what it took to find that out counts.
+    // The cost counts whether the text is refused or not.
     let (_, allocated, held) = memory::measure(|| (work.run)(&text, &bounds));
     [allocated, held, bounds.spent() as usize]
 }
@@ -38,7 +39,7 @@ fn check(is_of: impl Fn(&str) -> bool) {
     let mut missed = Vec::new();
     let mut checked = 0;
     for work in work::all().into_iter().filter(|work| is_of(&work.name)) {
-        // What is made once, such as a tokeniser's tables.
+        // Data that is made once, such as the tables of a tokeniser.
         cost(&work, &work.inputs[0], BYTES);
         for input in &work.inputs {
             // A Markdown block may make a window four times as large before it is cut inside.
@@ -85,7 +86,7 @@ fn cutting_costs_no_more_than_n_log_n_whatever_the_strategy() {
 
 #[test]
 fn cutting_where_sentences_differ_costs_no_more_than_n_log_n() {
-    // Distances are given: what models say of sentences is not cutting.
+    // The distances are given, because the models' answers about sentences are no part of cutting.
     check(|name| name.starts_with("cut semantic"));
 }
 
@@ -107,7 +108,8 @@ fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
         let (chunks, _, held) =
             memory::measure(|| chunk(&brackets, &setting, &Tokenizer::words(), &[], &bounds()).unwrap());
         assert_eq!(chunks.len(), brackets.len() / size);
-        // Parser and splitter hold some 150 for each byte that they read at once, a third of the text here at most.
+        // The parser and the splitter hold about 150 bytes for each byte that they read at once, which is at
+        // most a third of the text here.
         assert!(held < 60 * brackets.len(), "{size}: {} bytes a byte", held / brackets.len());
     }
 }
@@ -143,7 +145,7 @@ fn a_title_and_headings_are_read_once_however_many_chunks_have_them() {
         assert!(longer[what] <= 2 * once[what], "{once:?} {longer:?}");
         assert!(more[what] <= 2 * once[what] + SMALL, "{once:?} {more:?}");
     }
-    // Read for each chunk, the title alone would come to 500 MB.
+    // If it were read for each chunk, the title alone would come to 500 MB.
     assert!(once[0] < 20 << 20, "{once:?}");
 }
 

@@ -8,7 +8,7 @@ pub struct Counting;
 
 thread_local! {
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
-    /// May be below zero: a thread frees what another allocated.
+    /// This may be below zero, because a thread frees memory that another allocated.
     static HELD: Cell<isize> = const { Cell::new(0) };
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
@@ -27,25 +27,25 @@ fn take(bytes: usize) {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
         take(layout.size());
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { System.dealloc(place, layout) }
     }
 
     unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         take(layout.size());
         add(size);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { System.realloc(place, layout, size) }
     }
 }
 
-/// What a call allocated in all, and held at its most, in bytes.
+/// The bytes that a call allocated in all, and the most that it held.
 pub fn measure<T>(call: impl FnOnce() -> T) -> (T, usize, usize) {
     let (allocated, held) = (ALLOCATED.get(), HELD.get());
     MOST.set(held);

@@ -1,9 +1,9 @@
 //! Prints what each input costs at one, two, four and eight times a size, for the benchmark.
 //!
-//! cost [--only WORDS] [--part K/N]
-//! Of N parts, the K-th has every N-th line from the K-th on. Lines of tabs: work, input, seconds at each size, bytes of
-//! memory per byte of the text at the last, the exponent, ok or MISSED (with the time at a larger size, where eight times
-//! do not decide), and why it was refused, if it was.
+//! cost [--only WORDS] [--part K/N] Of N parts, the K-th has every N-th line from the K-th on. Lines of tabs:
+//! work, input, seconds at each size, bytes of memory per byte of the text at the last, the exponent, ok or
+//! MISSED (with the time at a larger size, where eight times do not decide), and why it was refused, if it
+//! was.
 
 #![allow(clippy::unwrap_used)] // a broken table is no table
 
@@ -15,20 +15,22 @@ mod work;
 #[global_allocator]
 static MEMORY: memory::Counting = memory::Counting;
 
-/// From a size to its eightfold n log n grows less than tenfold; what is under twice that is noise, n² is 64-fold.
+/// From a size to its eightfold, n log n grows less than tenfold and n² 64-fold. Growth of less than twice
+/// the former is noise.
 const MOST: f64 = 20.0;
-/// Times below this say nothing.
+/// Times below this are ignored.
 const SHORTEST: f64 = 0.002;
-/// What grows faster up to eight times a size may have windows that grow with the text before they stay as they are: it
-/// is measured at four times the size again, until it grows less than this or all windows are full. n log n grows less
-/// than 5-fold, n² 16-fold; a text of a few windows may have one more than its share.
+/// An input that grows faster up to eight times a size may have windows that grow with the text before they
+/// keep their size. It is measured at four times the size again, until it grows less than this or all windows
+/// are full. n log n grows less than 5-fold, n² 16-fold; a text of a few windows may have one more than its
+/// share.
 const MOST_BEYOND: f64 = 7.0;
-/// Bytes at which a text four times smaller fills all windows, also the longest: the 2 MB of Markdown that `Outline` reads
-/// at once.
+/// The size from which on a text of a quarter of it fills all windows, including the longest: the 2 MB of
+/// Markdown that `Outline` reads at once.
 const FULL: usize = 8 * 1024 * 1024;
-/// Seconds after which no larger text is tried.
+/// After this many seconds no larger text is tried.
 const TOO_LONG: f64 = 20.0;
-/// Bytes of the smallest text, from and up to.
+/// The least and the greatest size of the smallest text.
 const SMALLEST: usize = 2 * 1024;
 const LARGEST: usize = 128 * 1024;
 
@@ -55,7 +57,7 @@ fn main() {
     }
 }
 
-/// Processor time, bytes held at most for each of the text, and why the text was refused, if it was.
+/// The processor time, the most bytes held for each byte of the text, and the reason if the text was refused.
 fn cost(work: &work::Work, input: &inputs::Input, bytes: usize) -> (f64, f64, String) {
     let text = input.text(bytes);
     let bounds = work::bounds();
@@ -67,7 +69,7 @@ fn cost(work: &work::Work, input: &inputs::Input, bytes: usize) -> (f64, f64, St
 }
 
 fn measure(work: &work::Work, input: &inputs::Input) {
-    // The size from which on its time says something.
+    // The size from which on its time can be measured.
     let mut bytes = SMALLEST;
     while bytes < LARGEST && cost(work, input, bytes).0 < SHORTEST {
         bytes *= 2;

@@ -1,4 +1,4 @@
-//! What is done with an input, and what of it is counted.
+//! The work that is done with an input, and the part of it that is counted.
 
 use super::inputs::{self, Input};
 use kb_gateway::frame::Envelope;
@@ -29,7 +29,7 @@ use kb_types::error::Result;
 use kb_types::knowledge_base::Preprocess;
 use kb_types::marks::Marked;
 
-/// The limits that the settings have by default, but no time.
+/// The default limits of the settings, except for time.
 pub fn bounds() -> Bounds {
     Bounds::begin(Limits { time: None, chunks: 100_000, bytes: 64 << 20, interrupt: || {} })
 }
@@ -120,7 +120,7 @@ pub fn all() -> Vec<Work> {
         let settings = serde_json::json!({"strategy": "semantic", "size": size, "percentile": percentile,
             "unit": if unit == Unit::Tokens { "tokens" } else { "characters" }});
         let setting = Chunking::parse(&settings, None).unwrap();
-        // It knows nothing of Markdown: such texts once.
+        // This one does not treat Markdown specially, so such texts are cut once.
         let mut texts = inputs::plain();
         texts.extend(if size == 800 { inputs::markdown() } else { Vec::new() });
         let name = format!("cut {}", name_of(&setting));
@@ -221,7 +221,7 @@ fn unigram() -> serde_json::Value {
     })
 }
 
-/// An edit in the middle: cut, compared with what was there, and compared with itself.
+/// An edit in the middle: the text is cut, compared with the previous chunks, and compared with itself.
 fn cut_again(text: &str, setting: &Chunking, markdown: bool, bounds: &Bounds) -> Result<()> {
     let words = Tokenizer::words();
     let chunks = chunk(text, setting, &words, &marks(text, markdown, bounds)?, bounds)?;
@@ -236,7 +236,7 @@ fn cut_again(text: &str, setting: &Chunking, markdown: bool, bounds: &Bounds) ->
     Ok(())
 }
 
-/// As extraction gives them.
+/// In the form that extraction gives them.
 fn marks(text: &str, markdown: bool, bounds: &Bounds) -> Result<Vec<Marked>> {
     if markdown { Ok(Outline::read(text, bounds)?.marks) } else { Ok(Vec::new()) }
 }

@@ -1,7 +1,7 @@
-//! Inputs that nobody thought of: each target gets mutations of its seeds for its part of a minute. What it asserts
-//! is in targets/. `make fuzz` runs the same targets for half an hour, guided by what code an input reaches.
+//! Random inputs: each target gets mutations of its seeds for its part of a minute. targets/ has the
+//! assertions. `make fuzz` runs the same targets for half an hour, guided by the code that an input reaches.
 //!
-//! KB_FUZZ_SECONDS: for all targets together. KB_FUZZ_SEED: another sequence of inputs.
+//! KB_FUZZ_SECONDS is the time for all targets together. KB_FUZZ_SEED selects another sequence of inputs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -31,7 +31,7 @@ fn seeds(target: &Target) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Runs one input; where it fails, keeps it in a file and says so.
+/// Runs one input. If it fails, keeps it in a file and prints the name of the file.
 fn run(target: &Target, input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
         let dir = std::env::temp_dir();

@@ -1,4 +1,4 @@
-//! What a piece of work costs: an allocator that counts for each thread.
+//! The cost of a piece of work, measured by an allocator that counts for each thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -20,44 +20,44 @@ fn note(allocations: usize, bytes: isize) {
     PEAK.set(PEAK.get().max(LIVE.get()));
 }
 
-// SAFETY: the system's allocator does the work; counting touches nothing but numbers of this thread.
+// SAFETY: the system's allocator does the work; counting changes only numbers of this thread.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         note(1, layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         note(0, -(layout.size() as isize));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         note(1, size as isize - layout.size() as isize);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees it.
         unsafe { System.realloc(at, layout, size) }
     }
 }
 
-/// What one piece of work took, on the thread that did it.
+/// The cost of one piece of work, on the thread that did it.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
     pub allocations: usize,
-    /// Bytes that were held at the same time, at most.
+    /// The most bytes that were held at the same time.
     pub bytes: usize,
-    /// Processor time, not that of the clock.
+    /// Processor time, not elapsed time.
     pub seconds: f64,
 }
 
-/// What may be spent on an input, and on each of its bytes.
+/// The permitted cost of an input, and of each of its bytes.
 pub struct Limits {
     pub bytes: (usize, usize),
     pub allocations: (usize, usize),
 }
 
-/// Processor time that an input may take at most, on the slowest machine and build.
+/// The most processor time that an input may take, on the slowest machine and build.
 const SECONDS: f64 = 20.0;
 
 pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {
@@ -74,7 +74,7 @@ pub fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {
 }
 
 impl Cost {
-    /// Fails when work on `size` bytes took more than it may.
+    /// Fails if work on `size` bytes cost more than is permitted.
     #[track_caller]
     pub fn within(&self, limits: &Limits, size: usize) {
         let bytes = limits.bytes.0 + limits.bytes.1 * size;
@@ -90,7 +90,7 @@ impl Cost {
 
 fn processor_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: time is ours; the clock exists on every Linux.
+    // SAFETY: the variable is ours, and every Linux has this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

@@ -5,8 +5,8 @@ use crate::random::Random;
 /// Bytes of an input at most.
 pub const LONGEST: usize = 16 * 1024;
 
-/// A few changes to one of the inputs: bytes and parts changed, put in, left out, repeated; `words` put in; parts of
-/// another input.
+/// A few changes to one of the inputs: bytes and parts changed, put in, left out, repeated; `words` put in;
+/// parts of another input.
 pub fn mutate(random: &mut Random, inputs: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     let mut input = random.pick(inputs).clone();
     for _ in 0..1 + random.below(8) {

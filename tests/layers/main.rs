@@ -1,5 +1,6 @@
-//! What Cargo cannot express of src/: rooms import each other in no circle, SQL stands in modules `sql`, `unsafe` in `pg`.
-//! What a room keeps to itself is private to it, so the compiler holds that. ARCHITECTURE.md says why.
+//! What Cargo cannot express of src/: rooms import each other in no circle, SQL stands in modules `sql`,
+//! `unsafe` in `pg`. What a room keeps to itself is private to it, so the compiler holds that.
+//! ARCHITECTURE.md says why.
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 
@@ -12,7 +13,8 @@ use std::path::Path;
 
 const SQL_STARTS: &str = "SELECT INSERT UPDATE DELETE CREATE ALTER DROP TRUNCATE WITH GRANT REVOKE LOCK COPY";
 
-/// A file of src/: its module, as names, and its words, literals and marks, without comments and tests.
+/// A file of src/: the path of its module, and its words, literals and punctuation, without comments and
+/// tests.
 struct Source {
     module: Vec<String>,
     tokens: Vec<String>,
@@ -77,7 +79,8 @@ fn breaches(source: &Source) -> Vec<String> {
         let is_sql = SQL_STARTS
             .split(' ')
             .any(|start| content.strip_prefix(start).is_some_and(|rest| rest.starts_with([' ', '\n'])));
-        // `#[unsafe(no_mangle)]` is an attribute, and `#[pg_extern(sql = "CREATE FUNCTION …")]` declares a signature.
+        // `#[unsafe(no_mangle)]` is an attribute, and `#[pg_extern(sql = "CREATE FUNCTION …")]` declares a
+        // signature.
         if token == "unsafe" && source.module[0] != "pg" && before(2) != "#" {
             out.push(format!("{module}: unsafe belongs in pg"));
         }

@@ -1,4 +1,4 @@
-//! Files, and what is in them, that ARCHITECTURE.md and CONTRIBUTING.md name are there.
+//! The files, functions and types that ARCHITECTURE.md and CONTRIBUTING.md name exist.
 
 use crate::files;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 const FOLDERS: &[&str] =
     &["bench", "crates", "demo", "docs", "fuzz", "pg_test", "sql", "src", "tests", "tools"];
 const ENDINGS: &[&str] = &[".md", ".py", ".rs", ".sh", ".sql"];
-/// A page that is read in a quarter of an hour has at most so many lines.
+/// The most lines of a page that can be read in a quarter of an hour.
 const MOST_LINES: usize = 250;
 
 /// What is between backticks in the prose of `text`.
@@ -14,7 +14,8 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split("```").step_by(2).flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
-/// What is between backticks in `text` and begins with the name of a file. (Capitals mean any version or step.)
+/// The file names at the beginning of the texts between backticks in `text`. (Names with capitals stand for
+/// any version or step.)
 fn named(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     quoted(text)
@@ -23,7 +24,8 @@ fn named(text: &str) -> impl Iterator<Item = &str> {
         .filter(|name| ENDINGS.iter().any(|ending| name.len() > ending.len() && name.ends_with(ending)))
 }
 
-/// What `text` names as `path.rs::name` or `path.rs::Type::name`: the path, and what is to be in that file.
+/// What `text` names as `path.rs::name` or `path.rs::Type::name`: the path, and a name that the file must
+/// define.
 fn named_within(text: &str) -> impl Iterator<Item = (&str, &str)> {
     quoted(text)
         .filter_map(|quoted| {

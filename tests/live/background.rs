@@ -1,4 +1,4 @@
-//! How the background processes behave: shutdown, settings, and no transaction across a model call.
+//! How background processes behave: shutdown, settings, and no transaction during a call of a model.
 
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
@@ -53,7 +53,7 @@ fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 1}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v')");
     let session = niceness(db.one("SELECT pg_backend_pid()")).unwrap();
-    // A snapshot, for which the index waits.
+    // The index build waits for this snapshot.
     let mut other = cluster.connect(APP);
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     db.put_all("k", &documents(3));
@@ -88,7 +88,7 @@ fn sessions_have_the_processor_before_the_processes_that_help_to_build_an_index(
             Some(((helper?, group_niceness(pids[0])?), (indexer?, group_niceness(pids[1])?)))
         };
         found = rows.iter().filter_map(pair).collect();
-        // One that is beginning may not know it yet.
+        // A process that is starting may not know it yet.
         rows.len() == 2 && found.len() == 2 && found.iter().all(|(helper, _)| helper.1 >= nicer(session, 1))
     });
     for (helper, indexer) in found {
@@ -97,28 +97,29 @@ fn sessions_have_the_processor_before_the_processes_that_help_to_build_an_index(
     }
 }
 
-/// The niceness of a process that is so much nicer than sessions, which have that of the test's caller. Linux knows 19 at most.
+/// The niceness of a process that is this much nicer than sessions, which have the niceness of the test's
+/// caller. Linux has at most 19.
 fn nicer(session: i64, by: i64) -> i64 {
     (session + by).min(19)
 }
 
-/// The niceness of the group in which the kernel schedules a process, which counts where it groups sessions (sched(7)); its own
-/// where the kernel knows no such groups.
+/// The niceness of the group in which the kernel schedules a process, if it groups sessions (sched(7));
+/// otherwise the process's own.
 fn group_niceness(pid: i32) -> Option<i64> {
     let Ok(group) = std::fs::read_to_string(format!("/proc/{pid}/autogroup")) else { return niceness(pid) };
     group.trim_end().rsplit_once(' ')?.1.parse().ok()
 }
 
-/// What the kernel holds a process's work back by; None: it has ended.
+/// The niceness that applies to a process, or None if the process has ended.
 fn niceness(pid: i32) -> Option<i64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok()
 }
 
-/// Seconds that a transaction of the worker may last, on a machine that is busy.
+/// The most seconds that a transaction of the worker may last on a busy machine.
 const LONGEST: f64 = 5.0;
 
-/// Of the worker: whether it has a transaction open, how old that is, and whether it holds vacuum back.
+/// Whether the worker has a transaction open, how old that is, and whether it holds back vacuum.
 const WORKER: &str =
     "SELECT xact_start IS NOT NULL, extract(epoch FROM clock_timestamp() - xact_start)::float8,
     backend_xmin IS NOT NULL FROM pg_stat_activity WHERE backend_type = 'kb worker' AND datname = 'app'";
@@ -158,7 +159,7 @@ fn while_the_gateway_does_not_answer_the_worker_holds_no_transaction_and_no_row(
     db.until_halfway("k", 8);
     let gateway = cluster.gateway();
     signal(gateway, libc::SIGSTOP);
-    // What had been answered before is written; then nothing moves.
+    // The answers that had arrived are written; then nothing changes.
     let mut still = (db.vectors("k"), Instant::now());
     until(SOON, "the worker waits for the gateway", || {
         let vectors = db.vectors("k");
@@ -196,7 +197,7 @@ fn statistics_count_what_a_worker_changes_while_it_runs() {
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
     let worker = cluster.worker(APP);
-    // Nobody but the worker claims and ends jobs.
+    // Only the worker claims and ends jobs.
     let counted = "pg_stat_user_tables WHERE relid = 'kb.jobs'::regclass AND n_tup_upd > 0 AND n_tup_del > 0";
     until(SOON, "its changes are counted", || db.count(counted) == 1);
     assert_eq!(cluster.worker(APP), worker);
@@ -212,14 +213,14 @@ fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session() {
     for (process, file) in
         [("worker", format!("kb.worker.{database}.pid")), ("gateway", "kb.gateway.pid".into())]
     {
-        // Nobody can lock that.
+        // No process can lock that.
         let file = cluster.data().join("pg_stat_tmp").join(file);
         if process == "gateway" {
-            // What the sessions put may be enough for an index.
+            // The documents that the sessions put may suffice for an index.
             until(LONG, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
             signal(cluster.gateway(), libc::SIGTERM);
             until(SOON, "the gateway has ended", || cluster.processes("kb gateway", None).is_empty());
-            // What an ended gateway leaves, locked by nobody.
+            // The remains of an ended gateway, which no process has locked.
             std::fs::remove_file(&file).unwrap();
         }
         std::fs::create_dir(&file).unwrap();
@@ -243,7 +244,7 @@ fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session() {
                 });
             }
         });
-        // The worker's own questions for a gateway included.
+        // Including the requests of the worker itself.
         let (started, seconds) = (starts() - before, begun.elapsed().as_secs() as usize);
         assert!((1..=seconds + 2).contains(&started), "{started} times a {process} in {seconds} s");
         std::fs::remove_dir(&file).unwrap();

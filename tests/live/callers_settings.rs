@@ -1,10 +1,10 @@
-//! What a caller's session, its role or its database sets changes neither what kb makes as the owner nor what it
+//! Settings of a caller's session, role or database change neither what kb creates as the owner nor its
 //! answers.
 
 use crate::support::shadows::surface::{self, Answer, Call};
 use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, texts, until, vector_table};
 
-/// Settings that anybody may set, each to what it is not by default.
+/// Settings that anybody may set, each with a value other than its default.
 const SETTINGS: &[(&str, &str)] = &[
     ("array_nulls", "off"),
     ("backslash_quote", "off"),
@@ -70,7 +70,7 @@ fn fixture() -> Option<(Cluster, Db, Db)> {
 /// A session of the same role with all of the settings.
 fn set_up(cluster: &Cluster) -> Db {
     let mut session = cluster.connect_as(APP, "writer");
-    // pgvector's settings are there once it is loaded.
+    // pgvector's settings exist once it is loaded.
     session.run("SELECT '[1]'::vector");
     for (name, value) in SETTINGS {
         session.run(&format!("SET {name} = '{value}'"));
@@ -80,7 +80,7 @@ fn set_up(cluster: &Cluster) -> Db {
 
 const MAKE: &str = r#"SELECT kb.create_knowledge_base('ID', 'hash', chunking => '{"size": 30, "overlap": 0}', preprocess => '{"language": "english"}')"#;
 
-/// How a knowledge base and all that belongs to it was made, without numbers and times.
+/// The definition of a knowledge base and of everything that belongs to it, without numbers and times.
 fn made(db: &mut Db, kb: &str) -> Vec<String> {
     let table = vector_table(db, kb);
     let name = table.trim_start_matches("kb.");
@@ -102,7 +102,7 @@ fn made(db: &mut Db, kb: &str) -> Vec<String> {
          UNION ALL
          SELECT replace(pg_get_constraintdef(oid), '{name}', 'TABLE') FROM pg_constraint WHERE conrelid = '{table}'::regclass"
     ));
-    // The catalogs give them in any order.
+    // The catalogs return them in any order.
     made.sort();
     made
 }
@@ -116,7 +116,7 @@ fn a_knowledge_base_is_made_the_same_under_any_settings_of_the_session() {
     let (plain_made, odd_made) = (made(&mut db, "plain"), made(&mut db, "odd"));
     assert!(plain_made.len() > 10, "{plain_made:?}");
     assert_eq!(odd_made, plain_made);
-    // The same where the table is made again, and where another one is made beside it.
+    // The same if the table is created again, and if another one is created beside it.
     for kb in ["plain", "odd"] {
         let session = if kb == "odd" { &mut session } else { &mut plain };
         session.run(&format!("SELECT kb.alter_knowledge_base('{kb}', 'static')"));
@@ -164,7 +164,7 @@ fn a_session_of_any_settings_gets_the_same_answers() {
         calls.push(Call { sql, is_plausible: true, is_repeatable: true });
     }
     let expected = surface::play(&mut plain, calls.iter());
-    // How values are written is the session's business.
+    // The session decides how values are written.
     let shown = ["datestyle", "intervalstyle", "extra_float_digits", "timezone", "bytea_output"];
     let mut odd = set_up(&cluster);
     for name in shown {
@@ -179,19 +179,19 @@ fn a_session_of_any_settings_gets_the_same_answers() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    // With those settings, too, nothing fails.
+    // Nothing fails under those settings, either.
     let mut odd = set_up(&cluster);
     for (sql, answer) in surface::play(&mut odd, calls.iter()) {
         assert_eq!(answer.is_ok(), expected[&sql].is_ok(), "{sql}: {answer:?}");
     }
 }
 
-/// Puts, an index, a delete and a replace, by a worker that takes over what is set for the database.
+/// Puts, an index, a delete and a replace, by a worker to which the settings of the database apply.
 fn work(db: &mut Db, settings: &[(&str, &str)]) {
     for (name, value) in settings {
         db.run(&format!("ALTER DATABASE {APP} SET {name} = '{value}'"));
     }
-    // This session is from before.
+    // This session began before.
     db.run("SELECT kb.create_vector_db('small', dimension => 384, config => '{\"min_rows\": 5}')");
     db.run(
         r#"SELECT kb.create_knowledge_base('k', 'hash', 'small', chunking => '{"size": 30, "overlap": 0}')"#,
@@ -218,7 +218,7 @@ fn settings_of_the_database_have_no_say_in_what_the_worker_and_the_indexer_make(
     settings.retain(|(name, _)| !["client_min_messages", "synchronous_commit"].contains(name));
     settings.extend([
         ("row_security", "off"),
-        // Cascades are triggers, which a replica's role leaves out.
+        // Cascades are triggers, which a session in the role of a replica does not fire.
         ("session_replication_role", "replica"),
         ("statement_timeout", "1ms"),
         ("lock_timeout", "1ms"),
@@ -241,7 +241,7 @@ fn a_worker_decides_itself_what_its_transactions_are_like() {
     );
 }
 
-/// Lines of the log about statements that such a process had compiled.
+/// The lines of the log about statements of such a process that were compiled.
 fn compiled(cluster: &Cluster, process: &str) -> Vec<String> {
     let log = cluster.log();
     let lines = log.lines().filter(|line| line.contains("time to inline") && line.contains(process));
@@ -261,8 +261,8 @@ fn no_statement_of_kb_is_compiled_whatever_it_is_estimated_to_cost() {
     db.put_all("k", &texts::documents(0..5, 60));
     db.wait("k");
     assert_eq!(compiled(&cluster, "kb worker"), [""; 0]);
-    // What the session itself says is a plain expression in PL/pgSQL, which is never compiled: so only kb's statements
-    // could be.
+    // The session itself runs only plain expressions in PL/pgSQL, which are never compiled, so any compiled
+    // statement would be kb's.
     let before = compiled(&cluster, "client backend");
     db.run(
         "DO $$ DECLARE answer text; BEGIN

@@ -1,4 +1,4 @@
-//! chunking.context: what a chunk is embedded with, and found by, is not in its text.
+//! chunking.context: text that is embedded with a chunk and finds it, but is not part of its text.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Db};
@@ -7,7 +7,7 @@ const CHUNKING: &str = r#"{"strategy": "markdown", "size": 20, "overlap": 0, "co
 const TEXT: &str = "# Leave\n\n## Annual\n\nStaff have twenty eight days of it in every year, and some more.\n\n\
                     ## Sick\n\nTell your manager on the first day, or have somebody tell him.";
 
-/// What the provider was sent since the last time, sorted.
+/// The texts that the provider was sent since the last call, sorted.
 fn sent(stub: &Stub) -> Vec<String> {
     let mut texts: Vec<String> = stub.requests().iter().flat_map(|request| request.texts.clone()).collect();
     texts.sort();
@@ -46,7 +46,7 @@ fn a_chunk_is_embedded_and_found_with_its_context_which_is_not_in_its_text() {
         ),
         0
     );
-    // Its words find the chunk, also one after the other, and are in no answer.
+    // Its words find the chunk, also as a phrase, and are in no answer.
     for question in ["handbook", "\"handbook leave\"", "\"sick\" handbook"] {
         let found: Vec<String> =
             db.all_with("SELECT content FROM kb.query('k', $1, 9, mode => 'keyword')", &[&question]);
@@ -80,7 +80,7 @@ fn another_title_or_heading_is_another_context_and_costs_what_it_changes() {
     let chunks = db.count("kb.chunks c JOIN kb.knowledge_bases USING (kb_no) WHERE id = 'k'") as usize;
     stub.forget();
     assert_eq!(put(&mut db, "k", "d", TEXT, "Handbook"), "skipped");
-    // Where the title is no part of it, another one is written down and nothing is sent.
+    // If the title is no part of the context, a new title is stored and nothing is sent.
     for kb in ["plain", "headings"] {
         assert_eq!(put(&mut db, kb, "d", TEXT, "Manual"), "skipped");
     }
@@ -97,7 +97,7 @@ fn another_title_or_heading_is_another_context_and_costs_what_it_changes() {
     assert!(texts.iter().any(|text| text.starts_with("Manual > Absence > Sick\n\n")), "{texts:?}");
     assert_eq!(db.count("kb.chunks WHERE context LIKE 'Manual > Leave%'"), 0);
     assert_eq!(db.count("kb.query('k', 'handbook', 9, mode => 'keyword')"), 0);
-    // Equal texts in other contexts have vectors of their own; equal ones share it.
+    // Equal texts in different contexts have vectors of their own; in equal contexts they share one.
     put(&mut db, "k", "twin", &edited, "Guide");
     assert!(sent(&stub).iter().all(|text| text.starts_with("Guide > ")));
     put(&mut db, "k", "copy", &edited, "Guide");
@@ -118,7 +118,7 @@ fn a_context_that_is_set_later_takes_a_replacement_and_adopts_no_vector() {
     db.run("SELECT kb.ingest('k', 'replace')");
     db.wait("k");
     assert_eq!(sent(&stub), ["Log\n\nShips in the harbor."]);
-    // A row's own vector is that of the row's text.
+    // The vector of a row is that of the row's text.
     db.run(
         "CREATE TABLE rows (id int PRIMARY KEY, title text, body text, v vector(8));
          INSERT INTO rows VALUES (1, 'Row', 'Boats on the river.', '[1,0,0,0,0,0,0,0]');
@@ -131,7 +131,7 @@ fn a_context_that_is_set_later_takes_a_replacement_and_adopts_no_vector() {
     assert_eq!(sent(&stub), ["Line\n\nBoats on the river."]);
     let fault = db.fault(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"context": "author"}')"#);
     assert_eq!(fault.code, "22023", "{fault:?}");
-    // A model that reads little has room for both.
+    // A model with a small limit has room for both.
     db.create_kb("small", "minilm", r#"{"context": "title"}"#);
     assert_eq!(
         db.one::<String>("SELECT chunking ->> 'size' FROM kb.knowledge_bases WHERE id = 'small'"),

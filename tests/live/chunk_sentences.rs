@@ -1,4 +1,5 @@
-//! chunking.context_llm: a chat model's sentence for each chunk is embedded and found with it, and is not in its text.
+//! chunking.context_llm: a chat model's sentence for each chunk is embedded and found with the chunk, and is
+//! not part of its text.
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, until};
@@ -55,7 +56,7 @@ fn each_chunk_has_a_sentence_of_the_model_which_is_embedded_found_and_paid_for_o
         )
     };
     until(SOON, "what the model cost is booked", || booked(&mut db) == 7);
-    // The chunk that is changed, those whose beginning or text before them it is, and no others.
+    // Only the chunk that is changed, and those for which it is the beginning or the text before them.
     words.forget();
     put(&mut db, &text("Changed"));
     let asked = words.request_count();
@@ -68,7 +69,7 @@ fn each_chunk_has_a_sentence_of_the_model_which_is_embedded_found_and_paid_for_o
     );
     assert!(words.request_count() <= 8, "{}", words.request_count());
     words.forget();
-    // Other settings of how it is embedded: the sentences are there.
+    // Other settings for embedding: the sentences exist already.
     db.run(r#"SELECT kb.alter_knowledge_base('k', chunking =>
         '{"strategy": "markdown", "size": 15, "overlap": 0, "context": "heading", "context_llm": "talker"}')"#);
     db.run("SELECT kb.ingest('k')");
@@ -95,7 +96,7 @@ fn a_model_that_fails_is_named_and_asked_again_and_one_in_use_stays() {
     let problem: String = db.one("SELECT error FROM kb.failures WHERE external_id = 'd'");
     assert!(problem.contains("empty"), "{problem}");
     words.say(None);
-    // While it is down documents wait, and are not given up.
+    // While the model is down, documents wait and are not given up.
     words.always(Some(Fault::Status(503)));
     db.run("SELECT kb.alter_llm('talker', config => '{\"price_per_million_tokens\": 1000000}')");
     for i in 0..8 {
@@ -109,7 +110,7 @@ fn a_model_that_fails_is_named_and_asked_again_and_one_in_use_stays() {
     db.run("SELECT kb.retry('k')");
     db.wait("k");
     assert_eq!((db.count("kb.failures"), db.count("kb.chunks WHERE context LIKE '%Situated%'")), (0, 63));
-    // Words that would harm are data, and what the model says is cut to what there is room for.
+    // Harmful words are data, and the model's answer is cut to the room that there is.
     words.say(Some(&"an endless answer ' ; DROP TABLE kb.chunks; -- \u{0}".repeat(200)));
     put(&mut db, &text("Another"));
     assert_eq!(db.count("kb.failures"), 0);

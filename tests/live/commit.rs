@@ -18,8 +18,8 @@ fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
     for table in ["kb.documents", "kb.jobs", "kb.chunks", "kb.failures"] {
         assert_eq!(db.count(table), 0, "{table}");
     }
-    // A worker that this had started would be there by the time another database's has done its work,
-    // and would still be there, as it stays for an hour.
+    // A worker started by this session would be there by the time another database's worker has done its
+    // work, and would still be there, because it stays for an hour.
     cluster.create_database("other");
     let mut other = cluster.connect("other");
     other.create_kb("k", "hash", "{}");
@@ -75,7 +75,7 @@ fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
     const EACH: usize = 30;
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // One chunk a document, and documents of several windows of the model are too long for it.
+    // Each document has one chunk, and documents of several windows of the model are too long for it.
     db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
     std::thread::scope(|scope| {
         for session in 0..SESSIONS {
@@ -88,7 +88,7 @@ fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
                     db.put("k", &id, &texts::paragraph((session * 100 + i) as u64, words));
                 }
                 db.wait("k");
-                // What this session committed is done now, though others may not be.
+                // The documents that this session committed are done now, though others may not be.
                 for i in 0..EACH {
                     let id = format!("{session}-{i}");
                     let text = texts::paragraph((session * 100 + i) as u64, 15);
@@ -115,9 +115,9 @@ fn a_commit_while_the_worker_leaves_is_not_forgotten() {
     let pid_file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{oid}.pid"));
     for i in 0..8 {
         db.put("k", &format!("d{i}"), &texts::paragraph(i, 20));
-        // No kb.wait: it would start a worker. The commit alone must.
+        // kb.wait would start a worker, so this does without it: the commit alone must.
         until(SOON, &format!("document {i} is ready"), || db.jobs() == 0);
-        // The next commit comes as the worker takes itself off the list, and before its process is gone.
+        // The next commit comes while the worker removes itself from the list, before its process has ended.
         until(SOON, "the worker leaves", || !pid_file.exists());
     }
     assert_sound(&mut db, "k", 8, 0);
@@ -192,7 +192,7 @@ fn the_commit_of_a_put_and_nothing_else_wakes_a_worker_that_waits() {
     db.create_kb("k", "hash", "{}");
     db.put("k", "a", "The first text starts the worker.");
     db.wait("k");
-    // What wakes it is a signal, which stays pending while it is stopped.
+    // A signal wakes it, and stays pending while the process is stopped.
     let worker = cluster.stop_worker(APP);
     let is_woken = || {
         let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
@@ -225,7 +225,7 @@ fn a_prepared_transaction_counts_from_its_commit() {
         assert_eq!(db.count(&format!("kb.documents WHERE external_id = '{id}'")), 0, "before its commit");
         db.run(&format!("{end} PREPARED 'two phases'"));
     }
-    // The second phase woke nobody; kb.wait starts the work.
+    // The second phase woke no worker; kb.wait starts the work.
     db.wait("k");
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(db.found("k", "harbor", 5), ["kept"]);

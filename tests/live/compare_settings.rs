@@ -1,4 +1,4 @@
-//! Settings side by side: question by question, and tuned as far down the answer as is asked.
+//! Settings side by side: for each question, and tuned for the number of rows that are asked for.
 
 use super::evaluate::{fill, put};
 use crate::support::{APP, texts};

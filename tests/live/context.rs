@@ -1,4 +1,5 @@
-//! Answers that are varied, joined with what surrounds them, made into a prompt, and found again in what was made of it.
+//! Answers that are diversified, joined with what surrounds them, made into a prompt, and found again in the
+//! text of a model.
 
 use crate::support::db::Document;
 use crate::support::{APP, Db, SOON, texts, until};
@@ -26,7 +27,8 @@ fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
-    // Two hundred chunks of one document are nearer than any other; then fifty texts that are nearly one.
+    // Two hundred chunks of one document are nearer than any other, followed by fifty texts that are nearly
+    // equal.
     let long: Vec<String> = (0..200).map(|i| format!("The harbor harbor harbor opens, says note {i}, and closes when the last of all the ships has left.\n\n")).collect();
     db.put("k", "long", &long.concat());
     let same = "Ships leave the harbor every morning when the tide is high and the wind is fair, number";
@@ -49,7 +51,7 @@ fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
         let count = |prefix: &str| documents(&rows).iter().filter(|id| id.starts_with(prefix)).count();
         assert_eq!((rows.len(), count("long"), count("same"), count("other")), (8, 1, 1, 6), "{mode}");
     }
-    // The settings of a knowledge base hold where the call says nothing.
+    // The settings of a knowledge base apply where the call specifies nothing.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"per_document": 1}')"#);
     assert_eq!(documents(&ask(&mut db, "k", "harbor", 5, "{}")).into_iter().collect::<HashSet<_>>().len(), 5);
     assert!(
@@ -57,7 +59,7 @@ fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
             .iter()
             .all(|id| *id == "long")
     );
-    // No more than qualify.
+    // There are no more rows than qualify.
     let none: i64 =
         db.one(r#"SELECT count(*) FROM kb.query('k', 'harbor', 5, 2.0, options => '{"collapse": 0.5}')"#);
     assert_eq!(none, 0);
@@ -102,7 +104,8 @@ fn mmr_gives_what_is_unlike_the_rows_before_and_its_order_is_that_of_rank_score(
     }
 }
 
-/// That every row is the slice of its document's text that its locator names, and that no chunk is in two.
+/// Asserts that every row is the slice of its document's text that its locator names, and that no chunk is in
+/// two rows.
 fn check_slices(db: &mut Db, rows: &[Row]) {
     let mut ids = HashSet::new();
     for (id, content, locator) in rows {
@@ -143,7 +146,7 @@ fn a_row_with_its_neighbors_is_a_slice_of_its_document_and_no_text_comes_twice()
             assert!((100..=150).contains(&bounded), "{bounded}");
         }
     }
-    // What surrounds a whole document is nothing.
+    // Nothing surrounds a whole document.
     let all = ask(&mut db, "plain", "harbor", 1000, r#"{"neighbors": 100}"#);
     assert_eq!(all.len(), 5);
 }
@@ -183,7 +186,7 @@ fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
     db.wait("k");
     let before = ask(&mut db, "k", "note 4", 1, r#"{"neighbors": 1}"#);
     check_slices(&mut db, &before);
-    // The transaction sees its own text; the worker does not, so that the chunks are the old ones.
+    // The transaction sees its own text; the worker does not, so the chunks are the old ones.
     db.run("BEGIN");
     db.put("k", "d", &notes.join("\n\n").replacen("Note 0", "Note zero", 1));
     let stale: bool = db.one("SELECT bool_and(stale) FROM kb.query('k', 'note 4', 3)");
@@ -288,7 +291,8 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
             let told: i32 =
                 db.one_with("SELECT tokens FROM kb.context('k', 'harbor', $2, $1, 10)", &[&format, &most]);
             assert_eq!(tokens, told);
-            // The least is what says that there is nothing. What is there is nearly all that may be.
+            // The smallest possible text says that there is nothing. The passages use nearly all of the
+            // permitted tokens.
             assert!(tokens <= most.max(12), "{format} {most}: {tokens}");
             assert!(!(100..1000).contains(&most) || tokens + 100 > most, "{format} {most}: {tokens}");
             assert!(text.len() <= last);
@@ -300,13 +304,13 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
     assert!(hostile.starts_with(forged["content"].as_str().unwrap()) || hostile == forged["content"]);
     let xml = context(&mut db, "xml", 100_000);
     assert_eq!(xml.matches("<document ").count(), xml.matches("</document>").count());
-    // XML that PostgreSQL itself reads, with as many documents as JSON has.
+    // PostgreSQL itself parses the XML, which has as many documents as the JSON.
     let count: i64 = match db
         .0
         .query_one("SELECT cardinality(xpath('/documents/document', $1::text::xml))::bigint", &[&xml])
     {
         Ok(row) => row.get(0),
-        // A server that was built without XML.
+        // This server was built without XML.
         Err(_) => xml.matches("<document ").count() as i64,
     };
     assert_eq!(count as usize, json.as_array().unwrap().len());
@@ -359,7 +363,7 @@ fn knowledge_bases_of_two_embedders_are_queried_together_without_comparing_score
         "SELECT sum(token_count) FROM kb.query(ARRAY['hashed', 'model'], 'ships', 20, max_tokens => 40)",
     );
     assert!((20..=40).contains(&tokens), "{tokens}");
-    // Literals of no type are one knowledge base's id.
+    // Literals without a type are taken for the id of one knowledge base.
     assert_eq!(db.all::<String>("SELECT DISTINCT kb_id FROM kb.query('model', 'ships')"), ["model"]);
     assert_eq!(
         db.all::<String>("SELECT DISTINCT kb_id FROM kb.query(kb_ids => '{model}', query => 'ships')"),
@@ -377,7 +381,7 @@ fn knowledge_bases_of_two_embedders_are_queried_together_without_comparing_score
     let fault =
         db.fault(&format!("SELECT * FROM kb.query((SELECT {many} FROM generate_series(1, 101) i), 'ships')"));
     assert_eq!(fault.code, "22023", "{fault:?}");
-    // All of it on a standby, too.
+    // All of this works on a standby, too.
     let standby = cluster.standby(&[crate::support::cluster::PRELOAD]);
     let mut replica = standby.connect(APP);
     until(SOON, "the documents have arrived", || replica.count("kb.documents WHERE status = 'ready'") == 12);

@@ -1,15 +1,15 @@
-//! What the worker writes as COPY does: where a row cannot be written so, it costs no other row.
+//! What the worker writes by COPY: a row that cannot be written in this way affects no other row.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Db, SOON, until, vector_table};
 
-/// A document of five chunks, each a sentence.
+/// A document of five chunks, each of which is a sentence.
 fn put(db: &mut Db, id: &str) {
     let text: Vec<String> = (1..=5).map(|n| format!("Ship {n} of {id} lies in the old harbor.")).collect();
     db.put("k", id, &text.join("\n\n"));
 }
 
-/// Makes a knowledge base whose provider holds back its answers; its vector table.
+/// Creates a knowledge base whose provider holds back its answers. Returns its vector table.
 fn create_held(db: &mut Db, stub: &Stub) -> String {
     stub.hold(true);
     db.create_stub_embedder("e", stub, r#"{"timeout_ms": 60000}"#);
@@ -58,7 +58,7 @@ fn a_chunk_whose_id_another_has_costs_no_other_its_place() {
     put(&mut db, "b");
     db.wait("k");
     let all = db.count("kb.chunks");
-    // A chunk of "a" is made one of "b", and "a" is put again.
+    // A chunk of "a" is turned into one of "b", and "a" is put again.
     db.run(
         "CREATE TABLE public.kept AS SELECT c.* FROM kb.chunks c JOIN kb.documents d USING (document_id)
              WHERE d.external_id = 'a' AND c.ordinal = 1;
@@ -70,7 +70,7 @@ fn a_chunk_whose_id_another_has_costs_no_other_its_place() {
     db.wait("k");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 2);
     assert_eq!(db.count("kb.chunks"), all);
-    // After a COPY that failed, what the worker deletes takes its vectors with it as ever.
+    // After a COPY that failed, the worker's deletions still delete the vectors.
     db.put("k", "b", "Nothing is as it was.");
     db.wait("k");
     let table = vector_table(&mut db, "k");
@@ -107,7 +107,7 @@ fn a_chunk_that_is_being_deleted_gets_no_vector() {
     until(SOON, "all others have their vectors", || db.count(&table) == chunks - 1);
     other.run("COMMIT");
     db.wait("k");
-    // The document is cut again, for the chunk could not be told from one that is locked.
+    // The document is cut again, because the chunk cannot be distinguished from one that is locked.
     assert_eq!(db.count("kb.chunks"), chunks);
     assert_eq!(db.count(&format!("{table} v JOIN kb.chunks c USING (build_no, chunk_id)")), chunks);
     assert_eq!(db.count(&table), chunks);
@@ -181,6 +181,6 @@ fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
     db.wait("k");
     assert_eq!(db.one::<String>("SELECT content FROM kb.chunks"), text);
     assert_eq!(db.found("k", "東京", 1), ["a"]);
-    // And all of it as COPY does, which else is in the log.
+    // Everything is written by COPY; otherwise the log would say so.
     assert!(!cluster.log().contains("worker writes"), "{}", cluster.log());
 }

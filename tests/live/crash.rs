@@ -1,4 +1,4 @@
-//! Promise 3: kill -9 of any process, at any time, loses no document and doubles no chunk.
+//! Promise 3: kill -9 of any process, at any time, loses no document and duplicates no chunk.
 
 use crate::support::cluster::PRELOAD;
 use crate::support::db::Document;
@@ -9,7 +9,7 @@ const DOCUMENTS: u64 = 60;
 const CHUNKING: &str = r#"{"size": 50, "overlap": 5}"#;
 
 fn documents() -> Vec<Document> {
-    // Of different sizes, and every fifth has a paragraph of another.
+    // The documents have different sizes, and every fifth has a paragraph of another.
     (0..DOCUMENTS)
         .map(|i| {
             let mut paragraphs = texts::paragraphs(i + 1, 2 + (i as usize % 4), 35);
@@ -21,7 +21,7 @@ fn documents() -> Vec<Document> {
         .collect()
 }
 
-/// The same documents, once undisturbed and once with kills in the middle, must end up the same.
+/// The same documents, processed once undisturbed and once with kills in the middle, must end up the same.
 fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);
@@ -33,7 +33,7 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
     assert_sound(&mut db, "calm", DOCUMENTS as i64, 0);
     db.put_all("k", &documents());
     for kill in 0..KILLS {
-        // Alternately as soon as jobs are taken, and after more vectors have come.
+        // Alternately as soon as jobs are claimed, and after further vectors have arrived.
         let vectors = db.vectors("k");
         until(SOON, "work is under way", || {
             if kill % 2 == 0 {
@@ -51,7 +51,7 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
         signal(victim.unwrap(), libc::SIGKILL);
         until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
         db = cluster.reconnect(APP);
-        // Without preload this is what starts a worker again; it is not waited for.
+        // Without preload, this is what starts a worker again; the test does not wait for it.
         let _ = db.try_run("SELECT kb.wait('k', 0.1)");
     }
     db.wait("k");
@@ -60,8 +60,8 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
     assert_same_vectors(&mut db);
 }
 
-/// Chunks of the same document and place have the same vector in both knowledge bases, rounding apart
-/// (batches differ).
+/// Chunks of the same document and place have the same vector in both knowledge bases, except for rounding,
+/// because batches differ.
 fn assert_same_vectors(db: &mut Db) {
     let (calm, k) = (vector_table(db, "calm"), vector_table(db, "k"));
     let places = |table: &str| {
@@ -143,7 +143,7 @@ fn a_killed_indexer_leaves_no_invalid_index() {
     assert_eq!(db.count("pg_class WHERE relname LIKE '%hnsw%'"), 1);
 }
 
-/// Vectors in memory are lost in a crash; the worker makes them again.
+/// A crash loses vectors in memory; the worker makes them again.
 #[test]
 fn a_knowledge_base_in_memory_is_filled_again_after_a_crash() {
     let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
@@ -178,21 +178,22 @@ fn a_killed_launcher_comes_back_and_takes_up_what_waits() {
     until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
     drop(cluster.reconnect("postgres"));
     until(SOON, "there is another launcher", || launcher(&cluster).is_some_and(|other| other != pid));
-    // Nobody touches the database until it is done.
+    // Nothing uses the database until the work is done.
     until(SOON, "its worker is there", || !cluster.processes("kb worker", Some(APP)).is_empty());
     let mut db = cluster.reconnect(APP);
     db.wait("k");
     assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
 }
 
-/// A document that takes the worker with it (out of memory, say) is given up like any other that fails.
+/// A document that kills the worker (by running out of memory, for example) is given up like any other that
+/// fails.
 #[test]
 fn a_document_over_which_workers_die_is_given_up_in_the_end() {
     let mut cluster = crate::cluster!(PRELOAD, "kb.max_attempts = 2", "kb.launcher_naptime = 1");
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"size": 4000}"#);
-    // Large enough to be met while it is being cut.
+    // It is large enough to be caught while it is being cut.
     let large = Document::new("large", texts::text(7, 8_000, 60));
     let small = texts::documents(0..20, 30);
     db.put_all("k", &small);
@@ -203,7 +204,7 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
         let mut pid = None;
         until(SOON, "a worker is at the large document", || {
             let notes = cluster.worker_notes(&mut db);
-            // The file that a killed worker left names that one.
+            // The file that a killed worker left names that document.
             pid = notes.first().copied().filter(|pid| *pid != killed && notes.get(1) == Some(&job));
             pid.is_some()
         });
@@ -219,7 +220,7 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
         (row.get(0), row.get(1))
     };
     assert!(id == "large" && error.contains("the worker died"), "{id}: {error}");
-    // Nobody kills it this time.
+    // No kill happens this time.
     assert_eq!(db.one::<i64>("SELECT kb.retry('k')"), 1);
     db.wait("k");
     assert_sound(&mut db, "k", 21, 0);

@@ -1,4 +1,4 @@
-//! Several databases, and databases and the extension going away while the worker works.
+//! Several databases, and drops of databases and of the extension while the worker works.
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
@@ -10,7 +10,7 @@ fn documents(count: u64) -> Vec<Document> {
     (0..count).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 3, 35))).collect()
 }
 
-/// A knowledge base in the middle of a lot of work.
+/// A knowledge base in the middle of much work.
 fn at_work(cluster: &Cluster, database: &str, count: u64) -> Db {
     let mut db = cluster.connect(database);
     db.create_slow_embedder(4);
@@ -28,7 +28,7 @@ fn two_databases_are_served_at_once() {
     let mut two = at_work(&cluster, "other", 200);
     assert!(one.jobs() > 0 && two.jobs() > 0);
     assert_ne!(cluster.worker(APP), cluster.worker("other"));
-    // Both move on while the other does.
+    // Each makes progress while the other does.
     for _ in 0..3 {
         let before = (one.vectors("k"), two.vectors("k"));
         until(SOON, "both move on", || one.vectors("k") > before.0 && two.vectors("k") > before.1);
@@ -47,7 +47,8 @@ fn drop_extension_succeeds_while_the_worker_works_and_the_extension_can_come_bac
     db.put_all("e", &documents(3));
     until(SOON, "the provider is asked", || stub.request_count() > 0);
     let mut db = at_work(&cluster, APP, 200);
-    // Without waiting for the end of the work, which does not come: the provider does not answer.
+    // The test does not wait for the end of the work, which does not come, because the provider does not
+    // answer.
     db.run("DROP EXTENSION kb");
     until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
     assert_eq!(db.count("pg_class WHERE relnamespace = 'kb'::regnamespace"), 0);
@@ -68,7 +69,7 @@ fn an_extension_made_again_at_once_is_served_without_preload() {
     for i in 0..4 {
         db.create_kb("k", "hash", "{}");
         db.put("k", "d", &texts::paragraph(i, 20));
-        // No kb.wait, which would start a worker: the commit alone must.
+        // kb.wait would start a worker, so this does without it: the commit alone must.
         until(SOON, "the document is ready", || db.jobs() == 0);
         assert_sound(&mut db, "k", 1, 0);
         db.run("DROP EXTENSION kb");
@@ -125,7 +126,7 @@ fn a_database_can_be_copied_while_its_worker_works_and_while_it_idles() {
     assert_sound(&mut db, "k", 60, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut copy, "k"));
     drop(db);
-    // Idle now, and it would stay for an hour.
+    // It is idle now, and would stay for an hour.
     cluster.worker(APP);
     postgres.run(&format!("CREATE DATABASE again TEMPLATE {APP}"));
     let mut again = cluster.connect("again");
@@ -134,7 +135,7 @@ fn a_database_can_be_copied_while_its_worker_works_and_while_it_idles() {
 
 #[test]
 fn more_databases_than_worker_slots_are_all_served_in_turn() {
-    // Two slots beside the gateway's and the launcher's.
+    // Two slots in addition to those of the gateway and the launcher.
     let stub = Stub::start(Options { latency: Duration::from_millis(100), ..Options::default() });
     let cluster = crate::cluster!(PRELOAD, "max_worker_processes = 4", "max_logical_replication_workers = 0");
     let names: Vec<String> = (0..5).map(|i| format!("base{i}")).collect();
@@ -147,7 +148,7 @@ fn more_databases_than_worker_slots_are_all_served_in_turn() {
         db.put_all("k", &documents(150));
         all.push(db);
     }
-    // Each has something done long before any is through.
+    // Each makes progress long before any has finished.
     until(LONG, "every database has had a turn", || {
         all.iter_mut().all(|db| db.count("kb.documents WHERE status = 'ready'") > 0)
     });
@@ -163,7 +164,8 @@ fn more_databases_than_worker_slots_are_all_served_in_turn() {
     }
 }
 
-/// A database that can save nothing (its disk is full, say) has a turn like any other, and no longer one.
+/// A database that can save nothing (because its disk is full, for example) has a turn like any other, and
+/// not a longer one.
 #[test]
 fn a_database_that_can_save_nothing_leaves_the_slot_to_others() {
     let stub = Stub::start(Options::default());
@@ -178,7 +180,7 @@ fn a_database_that_can_save_nothing_leaves_the_slot_to_others() {
              $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
          CREATE TRIGGER full_disk BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION full_disk()"
     ));
-    // More than one group, so that the next is prepared when the first one's vectors come.
+    // There is more than one group, so the next one is prepared when the vectors of the first arrive.
     full.put_all("k", &documents(200));
     until(SOON, "vectors cannot be saved", || cluster.log().contains("worker keeps vectors"));
     let mut other = cluster.connect("other");
@@ -214,7 +216,7 @@ fn a_database_without_the_extension_keeps_no_worker() {
 #[test]
 fn turns_of_an_earlier_start_mean_nothing_without_preload() {
     let cluster = crate::cluster!();
-    // As a server leaves it that was stopped while slots were short.
+    // A server that was stopped while slots were short leaves it like this.
     std::fs::write(cluster.data().join("pg_stat_tmp/kb.slots_short"), "").unwrap();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");

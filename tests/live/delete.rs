@@ -1,4 +1,4 @@
-//! Promise 2: deleted is gone at that commit.
+//! Promise 2: deleted documents leave the answers at that commit.
 
 use crate::support::{APP, SOON, assert_sound, texts, until, vector_table};
 
@@ -21,7 +21,7 @@ fn what_is_deleted_is_gone_for_the_next_statement_and_for_others_at_commit() {
     assert_eq!(db.found("k", "storm at the harbor", 5), ["stays"]);
     assert_eq!(other.found("k", "storm at the harbor", 5), ["stays"]);
     assert_sound(&mut db, "k", 1, 0);
-    // And a rolled back deletion is none.
+    // A deletion that is rolled back has no effect.
     db.run("BEGIN; SELECT kb.delete_document('k', 'stays'); ROLLBACK");
     assert_eq!(other.found("k", "storm at the harbor", 5), ["stays"]);
 }
@@ -41,7 +41,7 @@ fn a_document_deleted_while_it_is_processed_does_not_come_back() {
         }
         assert_eq!(db.vectors("k"), 0);
         assert_eq!(db.count("kb.query('k', 'river', 5)"), 0);
-        // When this one is done, so are the batches that were under way for the other.
+        // When this one is done, so are the batches that were in flight for the other.
         db.put("k", "after", &texts::text(90 + round, 3, 40));
         db.wait("k");
         assert_sound(&mut db, "k", 1, 0);
@@ -59,7 +59,7 @@ fn a_document_deleted_and_put_again_while_it_is_processed_is_the_new_one() {
     let old = texts::text(1, 60, 40);
     db.put("k", "d", &old);
     db.until_halfway("k", 8);
-    // The same first paragraphs, so that chunks of the same identity come back at once.
+    // The first paragraphs are the same, so chunks of the same identity return at once.
     let new = texts::text(1, 3, 40);
     db.run("BEGIN; SELECT kb.delete_document('k', 'd')");
     db.put("k", "d", &new);
@@ -81,7 +81,7 @@ fn deleting_a_document_takes_no_job_of_one_that_is_put_in_its_place_meanwhile() 
     other.put("k", "d", "The second text.");
     let waits = "pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'SELECT kb.delete_document%'";
     let is_deleted = std::thread::scope(|scope| {
-        // It finds the document that the other has deleted, and waits for that.
+        // It finds the document that the other session has deleted, and waits for that session.
         let deleting =
             scope.spawn(|| cluster.connect(APP).one::<bool>("SELECT kb.delete_document('k', 'd')"));
         until(SOON, "it waits", || db.count(waits) == 1);
@@ -145,7 +145,7 @@ fn a_delete_looks_into_no_vector_table_of_another_knowledge_base() {
     let triggers = "pg_trigger WHERE tgrelid IN ('kb.chunks'::regclass, 'kb.builds'::regclass)";
     let (chunks, triggers_before) = (db.count("kb.chunks"), db.count(triggers));
     let table = vector_table(&mut db, "two");
-    // Scans of tables, as a session counts them that does nothing else.
+    // The number of table scans, as counted for a session that does nothing else.
     let mut deletes = cluster.connect(APP);
     deletes.run("BEGIN; SELECT kb.delete_document('two', 'd')");
     let scans: Vec<String> = deletes.all(
@@ -158,7 +158,7 @@ fn a_delete_looks_into_no_vector_table_of_another_knowledge_base() {
     assert!(db.count("kb.chunks") <= chunks - 20);
     assert_eq!(db.count(&table), 0);
     assert_sound(&mut db, "one", 1, 0);
-    // Nor does one more knowledge base make another trigger fire.
+    // A further knowledge base does not make another trigger fire.
     db.create_kb("four", "hash", "{}");
     assert_eq!(db.count(triggers), triggers_before);
 }
@@ -178,7 +178,7 @@ fn no_vector_is_without_its_chunk_whoever_writes_or_deletes() {
         db.wait(id);
     }
     let table = vector_table(&mut db, "a");
-    // A transaction whose snapshot is older than the vectors can neither see nor leave them.
+    // A transaction whose snapshot is older than the vectors can neither see them nor leave them behind.
     let mut old = cluster.connect(APP);
     db.run(&format!("CREATE TABLE public.copy AS SELECT * FROM {table}; DELETE FROM {table}"));
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.chunks");

@@ -1,8 +1,9 @@
-//! Others' objects that depend on a vector table: they block neither its drop nor its sweeping.
+//! Objects of other users that depend on a vector table block neither its drop nor its sweeping.
 
 use crate::support::{APP, Cluster, Db, LONG, SOON, until, vector_table};
 
-/// A session of a writer, tenant a, and one of a reader who may create in a schema of its own.
+/// A session of a writer, as tenant a, and a session of a reader who may create objects in a schema of its
+/// own.
 fn roles(cluster: &Cluster) -> (Db, Db, Db) {
     let mut db = cluster.connect(APP);
     db.run(
@@ -14,7 +15,8 @@ fn roles(cluster: &Cluster) -> (Db, Db, Db) {
     (db, a, b)
 }
 
-/// Everything that a role that sees a table's name can make of it, and what only a superuser can.
+/// Every object that a role that knows the table's name can make depend on it, and what only a superuser can
+/// make.
 fn hang_on(db: &mut Db, b: &mut Db, table: &str) {
     let name = table.trim_start_matches("kb.");
     for statement in [
@@ -30,7 +32,7 @@ fn hang_on(db: &mut Db, b: &mut Db, table: &str) {
     ] {
         let statement = statement.replace("TABLE", "\u{1}").replace("CREATE \u{1}", "CREATE TABLE");
         let result = b.try_run(&statement.replace('\u{1}', table).replace("NAME", name));
-        // Not everything can be made of every table, and rights may not reach.
+        // Not everything can be made for every table, and rights may be missing.
         assert!(result.is_ok() || !statement.starts_with("CREATE VIEW"), "{statement}: {result:?}");
     }
     for statement in [
@@ -77,13 +79,13 @@ fn what_others_make_of_a_vector_table_does_not_hold_up_dropping_its_knowledge_ba
     a.run("SELECT kb.drop_knowledge_base('k')");
     until(SOON, "its table is dropped", || !is_there(&mut db, &table));
     assert_eq!(db.count("kb.knowledge_bases") + db.count("kb.chunks"), 0);
-    // An empty one makes its table again when its settings change.
+    // An empty knowledge base creates its table again when its settings change.
     a.create_kb("l", "hash", "{}");
     let table = vector_table(&mut a, "l");
     hang_on(&mut db, &mut b, &table);
     a.run("SELECT kb.alter_knowledge_base('l', 'static')");
     until(SOON, "the table of before is dropped", || !is_there(&mut db, &table));
-    // Only what was made of these tables went.
+    // Only objects that depended on these tables were dropped.
     assert!(is_there(&mut db, "b.fk_vectors_1") && db.count("pg_namespace WHERE nspname = 'b'") == 1);
 }
 
@@ -111,7 +113,7 @@ fn an_old_build_that_somebody_keeps_locked_is_said_once_and_swept_later() {
     holder.run(&format!("BEGIN; LOCK TABLE {table} IN ACCESS SHARE MODE"));
     a.run("SELECT kb.ingest('k', 'replace')");
     a.wait("k");
-    // The worker comes back to it again and again: ten times seen at the lock.
+    // The worker returns to it again and again: it is seen at the lock ten times.
     let waiting = format!("pg_locks WHERE relation = '{table}'::regclass AND NOT granted");
     for _ in 0..10 {
         until(SOON, "the worker tries to drop the table", || db.count(&waiting) == 1);

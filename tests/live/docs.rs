@@ -1,5 +1,5 @@
-//! What README.md and the pages of docs/ show is what happens: their SQL is pasted into psql, each page from its top in
-//! a database of its own, and gives what is printed below it.
+//! README.md and the pages of docs/ show what happens: their SQL is pasted into psql, each page from its top
+//! in a database of its own, and must print what the page prints below it.
 
 use crate::support::cluster::PRELOAD;
 use crate::support::files;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// A piece of SQL and what the page prints for it.
+/// A piece of SQL and the output that the page prints for it.
 struct Example {
     line: usize,
     sql: String,
@@ -41,8 +41,8 @@ fn pages() -> Vec<Page> {
     files.iter().map(|file| Page::read(file)).collect()
 }
 
-/// The lines of a fenced block that begins at `start`, without the indentation of the fence; and the number of the line
-/// after it.
+/// The lines of a fenced block that begins at `start`, without the indentation of the fence, and the number
+/// of the line after it.
 fn block(lines: &[&str], start: usize) -> (String, usize) {
     let indent = lines[start].len() - lines[start].trim_start().len();
     let length = lines[start + 1..].iter().position(|line| line.trim() == "```").unwrap();
@@ -72,7 +72,7 @@ impl Page {
                     let is_run = !lines[at - 1].contains("not run by the tests");
                     let (sql, next) = block(&lines, at);
                     at = next;
-                    // Its output comes next, if anything does but prose.
+                    // Its output comes next, if anything except prose does.
                     let figures_vary =
                         lines[at..].iter().take(2).any(|line| line.trim() == "<!-- figures vary -->");
                     let fence = at + 1 + usize::from(figures_vary);
@@ -91,7 +91,7 @@ impl Page {
         page
     }
 
-    /// Where the output of its examples differs from what it prints.
+    /// The differences between the output of the examples and what the page prints.
     fn wrong(&self, cluster: &Cluster) -> String {
         let mark = |i: usize| format!("@@ example {i} @@");
         let mut script = String::new();
@@ -108,7 +108,8 @@ impl Page {
         if !script.contains("CREATE EXTENSION kb") {
             cluster.connect("doc").run("CREATE EXTENSION kb CASCADE");
         }
-        // One session, as of somebody who pastes; output and errors go to one file, as to a terminal.
+        // One session for the page, as if a user pasted it; output and errors go to one file, as to a
+        // terminal.
         let log = std::fs::File::create(cluster.path("psql")).unwrap();
         let mut psql = cluster
             .program("psql")
@@ -120,9 +121,10 @@ impl Page {
             .unwrap();
         psql.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         assert!(psql.wait().unwrap().success());
-        // What the page's last example has begun is of no interest (tests/live/databases.rs is about that).
+        // Work that the last example of the page has begun does not matter (tests/live/databases.rs tests
+        // that).
         until(Duration::from_secs(120), "the database of a page is dropped", || {
-            // PostgreSQL gives up where a process takes longer than five seconds to leave.
+            // PostgreSQL gives up if a process takes longer than five seconds to leave.
             postgres.try_run("DROP DATABASE doc WITH (FORCE)").is_ok()
         });
         let shown = std::fs::read_to_string(cluster.path("psql")).unwrap();
@@ -147,8 +149,8 @@ impl Page {
     }
 }
 
-/// Without what the pages leave out (results of void functions, and the number that `kb.ingest` gives), and without the
-/// widths of columns.
+/// Without what the pages leave out (results of void functions, and the number that `kb.ingest` returns), and
+/// without the widths of columns.
 fn normal(output: &str, figures_vary: bool) -> String {
     let mut lines: Vec<&str> = output.lines().collect();
     let is_left_out = |table: &[&str]| {
@@ -173,11 +175,11 @@ fn the_examples_of_every_page_give_what_it_prints() {
     let pages = pages();
     let examples: usize = pages.iter().map(|page| page.examples.len()).sum();
     assert!(pages.len() > 20 && examples > 50, "{} pages, {examples} examples", pages.len());
-    // The plainest and the usual one.
+    // The simplest and most common one.
     let available = InstructionSet::available();
     for set in [available.first(), available.last()].into_iter().flatten() {
-        // The launcher's own visits to databases would show among the processes. The plainest instructions take long where other
-        // tests have the processor.
+        // The launcher's visits to databases would appear among the processes. The simplest instructions take
+        // long if other tests use the processor.
         let mut cluster =
             crate::cluster!(PRELOAD, "kb.launcher_naptime = '1d'", "kb.gateway_timeout = '120s'");
         cluster.stop("fast", 30);
@@ -195,7 +197,7 @@ fn decimals(text: &str) -> usize {
     behind_points.map(|part| part.bytes().take_while(u8::is_ascii_digit).count()).max().unwrap_or(0)
 }
 
-/// They differ from processor to processor.
+/// These differ from processor to processor.
 #[test]
 fn no_expected_output_has_the_last_digits_of_a_float() {
     let mut outputs: Vec<(String, String)> = Vec::new();
@@ -208,7 +210,7 @@ fn no_expected_output_has_the_last_digits_of_a_float() {
     for file in std::fs::read_dir(Path::new(ROOT).join("pg_test/expected")).unwrap() {
         let path = file.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
-        // Statements are in it too, as they were given.
+        // It contains the statements, too, as they were entered.
         let statements = std::fs::read_to_string(
             path.to_str().unwrap().replace("expected", "sql").replace(".out", ".sql"),
         )
@@ -230,7 +232,7 @@ fn the_readme_has_at_most_250_lines() {
     assert!(lines <= 250, "{lines} lines");
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// The anchors of a page's headings, in the form that GitHub generates.
 fn anchors(text: &str) -> Vec<String> {
     let headings =
         text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());

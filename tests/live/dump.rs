@@ -17,17 +17,17 @@ const CATALOGS: [&str; 4] = [
      WHERE connamespace = 'kb'::regnamespace ORDER BY 1",
 ];
 
-/// What restores an archive.
+/// The command that restores an archive.
 pub const PG_RESTORE: &[&str] = &["pg_restore", "--exit-on-error"];
 
-/// Dumps [`APP`] into a file, or a folder, of this name; with these arguments of pg_dump.
+/// Dumps [`APP`] into a file, or a folder, of this name, with these arguments of pg_dump.
 pub fn dump(cluster: &Cluster, name: &str, arguments: &[&str]) -> PathBuf {
     let file = cluster.path(name);
     succeed(cluster.program("pg_dump").args(arguments).arg("--file").arg(&file).arg(APP));
     file
 }
 
-/// Restores a dump into a database that is there, by a program with its arguments; the file comes last.
+/// Restores a dump into an existing database, by a program with its arguments; the file comes last.
 pub fn restore(cluster: &Cluster, database: &str, file: &Path, program: &[&str]) {
     let mut command = cluster.program(program[0]);
     succeed(command.arg(format!("--dbname={database}")).args(&program[1..]).arg(file));
@@ -38,7 +38,7 @@ pub fn create_empty(cluster: &Cluster, database: &str) {
     cluster.connect("postgres").run(&format!("CREATE DATABASE {database}"));
 }
 
-/// What [`APP`] is now, as the database `restored`.
+/// The present state of [`APP`], as the database `restored`.
 fn copy(cluster: &Cluster) -> Db {
     let file = dump(cluster, "dump", &["--format=custom"]);
     create_empty(cluster, "restored");
@@ -46,8 +46,8 @@ fn copy(cluster: &Cluster) -> Db {
     cluster.connect("restored")
 }
 
-/// The rows of all tables of kb: a line for each table. Seeded embedders are as old as the extension, and what is packed of vectors
-/// is no part of a dump.
+/// The rows of all tables of kb, with a line for each table. Seeded embedders are as old as the extension,
+/// and packed vectors are no part of a dump.
 pub fn rows(db: &mut Db) -> Vec<String> {
     let tables: Vec<String> = db.all(
         "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'kb'::regnamespace AND relkind = 'r'
@@ -69,7 +69,7 @@ pub fn rows(db: &mut Db) -> Vec<String> {
     tables.into_iter().map(line).collect()
 }
 
-/// The numbers that kb's sequences have come to.
+/// The present values of kb's sequences.
 pub fn numbers(db: &mut Db) -> Vec<String> {
     db.all(
         "SELECT concat_ws(' ', sequencename, last_value) FROM pg_sequences
@@ -129,7 +129,7 @@ fn a_restored_database_has_its_policies_and_grants() {
     b.run("SET kb.tenant = 'b'");
     let table: String =
         restored.one("SELECT format('kb.%I', table_name) FROM kb.builds WHERE tenant_id = 'a'");
-    // Vectors are nobody's to read.
+    // No role may read vectors.
     assert_eq!(b.fault(&format!("SELECT FROM {table}")).code, "42501");
     assert_eq!(b.count("kb.documents"), 0);
 }
@@ -137,7 +137,7 @@ fn a_restored_database_has_its_policies_and_grants() {
 #[test]
 fn a_restored_database_goes_on_as_if_nothing_had_happened() {
     let Some((_cluster, _, mut restored)) = restored() else { return };
-    // Numbers go on where they were.
+    // Sequences continue where they were.
     restored.create_kb("new", "hash", "{}");
     restored.put("new", "d", "A new text.");
     restored.wait("new");
@@ -149,7 +149,7 @@ fn a_restored_database_goes_on_as_if_nothing_had_happened() {
         assert_sound(&mut restored, kb, 21, 0);
         assert_eq!(restored.found(kb, "An edited text.", 1), ["d0"]);
     }
-    // What is written from now on is packed, in the three tables that are builds' own.
+    // Vectors that are written from now on are packed, in the three tables that belong to single builds.
     assert_eq!(restored.count("kb.tails"), 3);
     assert!(restored.count("kb.tail_vectors t JOIN kb.knowledge_bases k ON k.id = 'own table' JOIN kb.builds b USING (kb_no) WHERE t.build_no = b.build_no") > 0);
     for kb in ["shared table", "own table"] {
@@ -177,7 +177,7 @@ fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
         });
     };
     is_folded(&mut db);
-    // Some wait, and some of the segment are gone.
+    // Some rows are pending, and some of the segment's are deleted.
     db.put_all("k", &texts::documents(400..430, 25));
     for number in [3, 77, 401] {
         db.run(&format!("SELECT kb.delete_document('k', 'd{number}')"));
@@ -222,7 +222,7 @@ fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
 fn a_restored_extension_can_be_dropped_as_any() {
     let Some((_cluster, mut db, mut restored)) = restored() else { return };
     db.run("DROP EXTENSION kb");
-    // The worker ties the restored vector tables to the extension again when it starts.
+    // When the worker starts, it makes the restored vector tables depend on the extension again.
     restored.put("own table", "one more", "a document of the restored database");
     restored.wait("own table");
     restored.run("DROP EXTENSION kb");

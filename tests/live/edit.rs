@@ -1,4 +1,4 @@
-//! Edits: one made while a document is processed ends at the edit, and what did not change stays.
+//! Edits: an edit during processing decides the result, and chunks that did not change stay.
 
 use crate::support::db::Document;
 use crate::support::{APP, Db, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
@@ -14,7 +14,7 @@ fn an_edit_during_processing_ends_at_the_edit() {
     db.create_kb("k", "slow", CHUNKING);
     db.create_kb("calm", "slow", CHUNKING);
     let old = texts::text(1, 60, 40).replace("river", "oldriver");
-    // Half of it is new; the other half is of the old text, at another place.
+    // Half of it is new; the other half is from the old text, in another place.
     let new = texts::text(2, 10, 40) + "\n\n" + &texts::text(1, 10, 40);
     db.put("k", "d", &old);
     db.until_halfway("k", 8);
@@ -54,7 +54,7 @@ fn what_is_deleted_put_again_or_edited_while_it_is_cut_ends_as_it_was_put_last()
     let tokens = r#"{"tokenizer": "cl100k_base", "size": 500}"#;
     db.create_kb("k", "hash", tokens);
     db.create_kb("calm", "hash", tokens);
-    // So large that each is alone in its group.
+    // It is so large that each document is alone in its group.
     let large: Vec<Document> = ["anew", "edited", "deleted"]
         .iter()
         .map(|id| Document::new(*id, texts::text(3, 12_000, 60)))
@@ -80,7 +80,7 @@ fn what_is_deleted_put_again_or_edited_while_it_is_cut_ends_as_it_was_put_last()
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
 }
 
-/// Every vector of a knowledge base by chunk, with where its row is and who wrote it.
+/// Every vector of a knowledge base by chunk, with the position and the writer of its row.
 fn vector_rows(db: &mut Db, kb: &str) -> BTreeMap<String, String> {
     let table = vector_table(db, kb);
     let rows = db.0.query(&format!("SELECT chunk_id::text, concat(ctid, ' ', xmin) FROM {table}"), &[]);
@@ -91,7 +91,7 @@ fn vector_rows(db: &mut Db, kb: &str) -> BTreeMap<String, String> {
 fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // Overlap as by default, so that a chunk's neighbours hold something of it.
+    // Overlap has its default value, so a chunk's neighbours contain some of its text.
     db.create_kb("k", "static", r#"{"size": 60}"#);
     let mut paragraphs = texts::paragraphs(7, 1100, 40);
     db.put("k", "d", &paragraphs.join("\n\n"));
@@ -192,7 +192,7 @@ fn processing_documents_writes_none_of_their_indexes_again() {
         db.put_all("k", &(0..200).map(document).collect::<Vec<_>>());
         db.wait("k");
     }
-    // What a process has counted is known at its end.
+    // The counts of a process are known when it ends.
     until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());
     db.0 = cluster.connect(APP).0;
     let counted = |db: &mut Db, column: &str| -> i64 {
@@ -200,7 +200,7 @@ fn processing_documents_writes_none_of_their_indexes_again() {
             "SELECT {column}::int8 FROM pg_stat_user_tables WHERE schemaname = 'kb' AND relname = 'documents'"
         ))
     };
-    // The chunks, that they are ready, the edit, and both again.
+    // The chunks, the status ready, the edit, and both again.
     until(SOON, "all is counted", || counted(&mut db, "n_tup_upd") >= 1000);
     let (all, without) = (counted(&mut db, "n_tup_upd"), counted(&mut db, "n_tup_hot_upd"));
     assert!(without * 10 >= all * 9, "{without} of {all}");

@@ -1,9 +1,9 @@
-//! Evaluation sets, and what is measured by them.
+//! Evaluation sets, and measurements with them.
 
 use crate::support::{APP, Db, texts};
 use serde_json::Value;
 
-/// Documents d0 to d39 and a set in which the question about each is its own text.
+/// Documents d0 to d39, and a set in which the question about each document is its own text.
 pub(crate) fn fill(db: &mut Db, kb: &str) {
     db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
     for i in 0..40 {
@@ -36,11 +36,11 @@ fn the_measures_are_those_of_the_rows_that_a_query_gives() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     fill(&mut db, "k");
-    // What is first is known: the text itself.
+    // The first row is known: the text itself.
     put(&mut db, "k", "q1", &texts::paragraph(3, 30), r#"["d3"]"#);
     assert_near(&measures(&mut db, "k", "{}"), &[1.0, 0.1, 1.0, 1.0, 1.0]);
     assert_near(&measures(&mut db, "k", r#"{"k": 1}"#), &[1.0, 1.0, 1.0, 1.0, 1.0]);
-    // Another, whose judgements are of the second and third row, and of a document that is not there.
+    // Another question, with judgements of the second and third row, and of a document that does not exist.
     let question = texts::paragraph(7, 30);
     let found = db.found("k", &question, 3);
     let relevant = format!(
@@ -57,7 +57,7 @@ fn the_measures_are_those_of_the_rows_that_a_query_gives() {
         &measures(&mut db, "k", r#"{"k": 3}"#),
         &[mean(1.0, 2.0 / 3.0), mean(1.0 / 3.0, 2.0 / 3.0), mean(1.0, 0.5), mean(1.0, ndcg), 1.0],
     );
-    // Sets of options side by side, in their order, with what is the same for all.
+    // Sets of options side by side, in their order, with the options that all share.
     let rows = db
         .0
         .query(
@@ -75,7 +75,7 @@ fn the_measures_are_those_of_the_rows_that_a_query_gives() {
         assert_eq!((row.get::<_, i64>(2), row.get::<_, i64>(3)), (2, 0));
         assert!(row.get::<_, f64>(5) > 0.0 && row.get::<_, f64>(5) <= row.get::<_, f64>(6));
     }
-    // A question that nothing passes, and one whose words are nowhere.
+    // A question that no document passes, and one whose words occur nowhere.
     db.run(r#"SELECT kb.put_eval_question('k', 's', 'q3', 'harbor', '["d1"]', '{"lang": "none"}')"#);
     put(&mut db, "k", "q4", "xyzzy", "[]");
     let unanswered =
@@ -92,7 +92,8 @@ fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judg
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
-    // All chunks of one document have the words of the question; so more are asked for, until the other one comes.
+    // All chunks of one document have the words of the question, so more chunks are requested, until the
+    // other document appears.
     let words = |i: i32| format!("Harbor ships sail number{i} and harbor ships rest in place{i}. ");
     db.put("k", "long", &(0..60).map(words).collect::<String>());
     db.put("k", "short", "Far away there is a quiet harbor.");
@@ -102,13 +103,13 @@ fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judg
     put(&mut db, "k", "q", "harbor ships", r#"["short"]"#);
     assert!(db.found("k", "harbor ships", 10).iter().all(|id| id == "long"));
     assert_near(&measures(&mut db, "k", r#"{"k": 2}"#), &[1.0, 0.5, 0.5, 1.0 / 3f64.log2(), 1.0]);
-    // Also where the chunks of one are one row.
+    // The same holds if the chunks of one document are joined to one row.
     for around in [r#"{"k": 2, "neighbors": 1}"#, r#"{"k": 2, "section": true}"#] {
         assert_near(&measures(&mut db, "k", around), &[1.0, 0.5, 0.5, 1.0 / 3f64.log2(), 1.0]);
     }
-    // With top_k the answer is what it is.
+    // With top_k the answer has this many rows.
     assert_near(&measures(&mut db, "k", r#"{"k": 2, "top_k": 10}"#), &[0.0; 5]);
-    // A part of the long text: only chunks that overlap it count.
+    // The judgement is about a part of the long text: only chunks that overlap it count.
     let start: i32 =
         db.one("SELECT position('number41' in content) - 1 FROM kb.documents WHERE external_id = 'long'");
     let part = format!(r#"[{{"external_id": "long", "start": {start}, "end": {}, "grade": 2}}]"#, start + 8);
@@ -116,10 +117,11 @@ fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judg
     assert_near(&measures(&mut db, "k", r#"{"k": 1, "mode": "keyword"}"#), &[1.0; 5]);
     put(&mut db, "k", "q", "number10", &part);
     assert_near(&measures(&mut db, "k", r#"{"k": 1, "mode": "keyword", "top_k": 1}"#), &[0.0; 5]);
-    // A passage is all of the text that it has.
+    // A passage counts as all of its text.
     let passage = r#"{"k": 1, "mode": "keyword", "top_k": 1, "neighbors": 100}"#;
     assert_near(&measures(&mut db, "k", passage), &[1.0; 5]);
-    // Of each document the best chunk has another part, so that more chunks would find more; k rows are looked at.
+    // The best chunk of each document covers another part, so more chunks would find more; k rows are
+    // examined.
     for n in 0..4 {
         let note = |i: i32| format!("Harbor note {n} with page{i} on ships in place{i}. ");
         db.put("k", &format!("note{n}"), &(0..20).map(note).collect::<String>());
@@ -174,7 +176,7 @@ fn a_set_in_beirs_form_is_loaded_as_it_is_or_not_at_all() {
     assert_eq!(wrong.code().code(), "22023");
     assert_eq!(wrong.detail(), Some("qrels, line 2: query-id \"q99\" is not in queries"));
     assert_eq!(db.count("kb.eval_questions"), 25);
-    // A thousand times as much takes about a thousand times as long, and no more.
+    // A thousand times as much takes at most about a thousand times as long.
     let many: String =
         (0..20_000).map(|i| format!("{{\"_id\": \"{i}\", \"text\": \"question {i}\"}}\n")).collect();
     let judged: String = (0..20_000).map(|i| format!("{i}\td{}\t1\n", i % 40)).collect();
@@ -201,7 +203,7 @@ fn sets_are_their_tenants_and_readers_only_measure() {
         assert_eq!(reader.count("kb.eval_sets") + reader.count("kb.eval_questions"), 0);
         assert_eq!(reader.fault("SELECT * FROM kb.evaluate('k', 's')").code, "42704");
     }
-    // One that is shared is asked, but its owner's questions are the owner's.
+    // A shared knowledge base can be queried, but the owner's questions stay with the owner.
     db.run("SELECT kb.share('k', 'b')");
     reader.run("SET kb.tenant = 'b'");
     let fault = reader.fault("SELECT * FROM kb.evaluate('k', 's')");
@@ -223,7 +225,7 @@ fn tuning_finds_the_better_mode_and_changes_nothing_by_chance() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     fill(&mut db, "k");
-    // What only full text finds: feature hashing knows no stems.
+    // Only full text search finds this: feature hashing knows no stems.
     let word =
         |i: u64| format!("{}{}nek", char::from(b'a' + (i / 20) as u8), char::from(b'a' + (i % 20) as u8));
     for i in 0..40 {
@@ -244,10 +246,10 @@ fn tuning_finds_the_better_mode_and_changes_nothing_by_chance() {
     assert_eq!(proposed, r#"{"mode": "keyword"}"#);
     assert_eq!(db.one::<String>(&tune(true)), proposed);
     assert_ne!(retrieval(&mut db)["mode"], "dense");
-    // Now those are the present ones, and nothing is better.
+    // These are now the present settings, and none is better.
     let rows: Vec<bool> = db.all("SELECT present FROM kb.tune('k', 's') WHERE proposed");
     assert_eq!(rows, [true]);
-    // Of few questions nothing is learnt.
+    // A few questions are not enough for a proposal.
     db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{}')");
     for i in 5..40 {
         db.run(&format!("SELECT kb.delete_eval_question('k', 's', 'q{i}')"));
@@ -261,8 +263,8 @@ fn tuning_proposes_hybrid_if_each_leg_finds_what_the_other_misses_and_applies_it
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     fill(&mut db, "k");
-    // What is asked for with another ending only words find, by their stems; of words that every text has only meaning knows
-    // anything.
+    // Questions that use another ending are found only by words, because of their stems; questions with words
+    // that every text has are found only by meaning.
     let word =
         |i: u64| format!("{}{}nek", char::from(b'a' + (i / 20) as u8), char::from(b'a' + (i % 20) as u8));
     let stop_words =
@@ -313,7 +315,7 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
         let row = db.0.query_one("SELECT * FROM kb.measure_recall('k', 50)", &[]).unwrap();
         (row.get::<_, f64>(0), row.get::<_, i64>(1), row.get::<_, Option<i32>>(2))
     };
-    // A poor graph, and hardly looked at.
+    // A poor graph, searched with little effort.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": 1}')"#);
     let (low, sample, ef_search) = measured(&mut db);
     assert!(low < 0.9 && sample == 50, "{low} of {sample}");
@@ -329,7 +331,7 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
     };
     let (little, more) = (found(&mut db, "{}"), found(&mut db, r#"{"ef_search": 1000}"#));
     assert!(little < 1.0 && little < more, "{little}, {more}");
-    // The least that finds enough, and queries use it.
+    // The smallest value that finds enough, and queries use it.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
     let (recall, _, ef_search) = measured(&mut db);
     assert!(recall > low, "{recall}");
@@ -342,7 +344,7 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
         ef_search.map(i64::from)
     );
     assert_eq!(status(&mut db), if recall < 0.9 { "warning" } else { "ok" });
-    // By what is asked: nothing yet, then the logged questions, each once, with their filters.
+    // By logged questions: first there are none, then each counts once, with its filter.
     let by_log = |db: &mut Db| {
         let row = db.0.query_one("SELECT * FROM kb.measure_recall('k', 50, 'log')", &[]).unwrap();
         (row.get::<_, f64>(0), row.get::<_, i64>(1))
@@ -357,7 +359,8 @@ fn what_an_index_misses_is_measured_and_told_by_health() {
     crate::support::until(crate::support::SOON, "they are logged", || db.count("kb.query_log") == 32);
     let (low, sample) = by_log(&mut db);
     assert!(sample == 15 && low < 0.97, "{low} of {sample}");
-    // A filter that an exact scan answers says nothing of the index, and one that the index serves asks it for more than others.
+    // A filter that an exact scan serves says nothing about the index, and one that the index serves requires
+    // more of it.
     for filter in [r#"{"no": "such"}"#, r#"{"type": "exists", "key": "half"}"#] {
         db.run(&format!(
             "SELECT count(*) FROM kb.query('k', 'filtered {}', filter => '{filter}')",

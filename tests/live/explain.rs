@@ -1,4 +1,5 @@
-//! kb.explain: the answer is kb.query's, and of what is missed it says why, as far as the caller may know.
+//! kb.explain: the answer is that of kb.query, and the reasons for what is missing in it are given as far as
+//! the caller may know them.
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, until};
@@ -9,7 +10,7 @@ fn explained(db: &mut Db, query: &str, arguments: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// Stage and reason of the first chunk of what is asked about.
+/// The stage and the reason for the first chunk of what is asked about.
 fn why(db: &mut Db, query: &str, arguments: &str) -> (String, String) {
     let about = explained(db, query, arguments)["asked_about"].clone();
     let chunk = if about["chunks"].is_null() { &about } else { &about["chunks"][0] };
@@ -58,7 +59,7 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
     told("9, external_id => 'old', options => '{\"collapse\": 0.3}'", "diversity", "resembles");
     told("2, external_id => 'old', options => '{\"mmr\": {\"lambda\": 0.1}}'", "diversity", "mmr");
     told("9, external_id => 'nobody'", "", "");
-    // Of two documents with one text, one stands for both.
+    // Of two documents with one text, one represents both.
     let twins = explained(&mut db, query, "9, external_id => 'ships'")["asked_about"]["chunks"][0].clone();
     let again =
         explained(&mut db, query, "9, external_id => 'ships again'")["asked_about"]["chunks"][0].clone();
@@ -72,7 +73,7 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
     let fault = db.fault(&format!("SELECT kb.explain('k', 'x', external_id => 'a', chunk_id => '{chunk}')"));
     assert_eq!(fault.code, "22023", "{fault:?}");
 
-    // As an operator might find it.
+    // A state in which an operator might find it.
     db.run("UPDATE kb.chunks SET enabled = false WHERE document_id = (SELECT document_id FROM kb.documents WHERE external_id = 'flour')");
     assert_eq!(why(&mut db, query, "9, external_id => 'flour'").0, "enabled");
     let table = crate::support::vector_table(&mut db, "k");
@@ -87,7 +88,7 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
         (&json!("it has no chunks: it is failed: it is torn"), &json!(["failed"]))
     );
 
-    // Before it is worked on.
+    // Before it is processed.
     db.run("BEGIN");
     db.put("k", "waits", "trains in the station");
     let about = explained(&mut db, query, "9, external_id => 'waits'")["asked_about"].clone();
@@ -97,7 +98,7 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
     );
     db.run("ROLLBACK");
 
-    // What another tenant has is as if it were absent.
+    // A document of another tenant is reported as if it did not exist.
     let old: String = db.one("SELECT chunk_id::text FROM kb.chunks JOIN kb.documents USING (document_id) WHERE external_id = 'old'");
     db.run("CREATE ROLE b LOGIN IN ROLE kb_reader; SELECT kb.share('k', 'b')");
     db.run("UPDATE kb.documents SET tenant_id = 'c' WHERE external_id = 'old';
@@ -116,7 +117,7 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
 #[test]
 fn where_a_chunk_stands_is_told_for_each_leg() {
     let Some((_cluster, mut db)) = fixture() else { return };
-    // Behind two texts that are the question, and one that has more of its words.
+    // It is behind two texts that equal the question, and one that has more of its words.
     for (mode, dense) in [("hybrid", json!(4)), ("keyword", json!(null)), ("dense", json!(4))] {
         let arguments = format!("9, external_id => 'boats', mode => '{mode}'");
         let about = explained(&mut db, "ships in the harbor", &arguments)["asked_about"].clone();
@@ -221,7 +222,7 @@ fn what_the_index_misses_is_told() {
             "SET allow_system_table_mods = on; UPDATE pg_index SET indisready = {ready} FROM pg_class c JOIN pg_am a ON a.oid = c.relam WHERE amname = 'hnsw' AND c.oid = indexrelid AND indrelid = '{table}'::regclass"
         )
     };
-    // What is written now is not in the index, though it has a number that the index is for.
+    // What is written now is not in the index, although its number is in the range of the index.
     db.run(&ready(false));
     assert_eq!(db.count("pg_index WHERE NOT indisready"), 1);
     db.put("k", "missed", "lighthouse on the cliff");
@@ -268,7 +269,8 @@ fn what_is_explained_is_the_answer_of_the_same_question() {
         let names: Vec<&str> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
         assert_eq!(names, passed, "{whole}");
         assert_eq!(stages[stages.len() - 1]["candidates"], answer.len(), "{whole}");
-        // All six are found by meaning, and by words those that hold one; what is not in the answer is said to be left out.
+        // All six are found by meaning, and those that contain a word are found by words; rows that are not
+        // in the answer are reported as left out.
         let found = stages[0]["candidates"].as_u64().unwrap() as usize;
         if passed.len() > 2 {
             assert_eq!((found, &stages[1]["candidates"]), (6, &json!(5)), "{whole}");

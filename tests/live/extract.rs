@@ -1,4 +1,5 @@
-//! What a text may take and become: nobody's document costs another's time or the server's memory.
+//! The limits of a text and of what it expands to: no document takes the time of another or the memory of the
+//! server.
 
 use crate::support::db::Db;
 use crate::support::{APP, assert_sound, texts};
@@ -11,7 +12,7 @@ fn failure(db: &mut Db, kb: &str) -> (String, String, String, i32) {
 
 #[test]
 fn a_document_that_takes_too_long_fails_alone_while_anothers_goes_through() {
-    // Small documents are never refused for their time, however slow the machine.
+    // Small documents are never refused because of their time, however slow the machine is.
     let cluster = crate::cluster!("kb.extract_timeout = '1ms'");
     let mut slow = cluster.connect(APP);
     slow.run("SET kb.tenant = 'slow'");
@@ -62,7 +63,7 @@ fn an_overlap_of_nearly_size_that_is_stored_no_longer_multiplies_a_document() {
     assert_eq!(refused.code, "22023");
     assert!(refused.text.contains("overlap: 199 must be at most 100, half of size 200"), "{}", refused.text);
     db.create_kb("k", "hash", r#"{"size": 200, "overlap": 100}"#);
-    // As an earlier version stored it.
+    // In the form in which an earlier version stored it.
     for table in ["kb.knowledge_bases", "kb.builds"] {
         db.run(&format!(r#"UPDATE {table} SET chunking = chunking || '{{"overlap": 199}}'"#));
     }
@@ -79,7 +80,8 @@ fn kb_chunk_is_cancelled_in_the_middle_of_its_work() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run("SET kb.default_embedder = 'hash'");
-    // Without a cancellation each fails otherwise, and only at its end: so one that comes late is noticed.
+    // Without a cancellation each fails in another way, and only at its end, so a late cancellation is
+    // noticed.
     db.run("SET kb.max_extracted_size = '3MB'");
     for (strategy, content_type, unit) in [
         ("recursive", "text/plain", "a word, and another. "),

@@ -55,7 +55,7 @@ fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
         cluster.log().lines().filter(failed).map(str::to_string).collect()
     };
     until(SOON, "the log has a line", || !lines().is_empty());
-    // A kind has a line at once, and what comes later another after a minute.
+    // An error of a new kind is logged at once, and further ones after a minute.
     let lines = lines();
     assert_eq!(lines.len(), 1, "{lines:?}");
     let says = "a text is longer than its embedder's model reads (SQLSTATE 54000, embedder \"minilm\", tenant \"acme\")";
@@ -78,7 +78,7 @@ fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
     db.put("k", "d", &texts::paragraph(1, 700));
     db.wait("k");
     assert_sound(&mut db, "k", 0, 1);
-    // The old text may still be found, but then it says so.
+    // The old text may still be found, but marked as stale.
     let old = db.count("kb.query('k', 'farmer', 5) WHERE content LIKE 'The farmer%' AND NOT stale");
     assert_eq!(old, 0);
 }
@@ -108,7 +108,7 @@ fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
-    // As a full disk would, which takes no renewed lease either.
+    // The effect of a full disk, which does not accept a renewed lease, either.
     db.run(&format!(
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
              $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
@@ -122,7 +122,7 @@ fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
     until(SOON, "no lease can be renewed", || cluster.log().contains("cannot renew leases"));
     assert!(documents.iter().all(|document| stub.seen(&document.content) <= 1), "bought again");
     assert_eq!(db.count("kb.documents WHERE status <> 'pending'"), 0);
-    // The one under way.
+    // The document in progress.
     assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
     db.run(&format!("DROP TRIGGER full_disk ON {table}; DROP TRIGGER full_disk ON kb.jobs"));
     db.wait("k");
@@ -142,7 +142,7 @@ fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
     db.wait("k");
     for status in [500, 401] {
         stub.always(Some(crate::stub::Fault::Status(status)));
-        // Documents that have no vector of the old one, and never will.
+        // Documents that have no vector of the old embedder, and never will.
         db.put("k", &format!("new {status}"), &format!("A text that came too late, at {status}."));
         let embedder = if status == 500 { "hash" } else { "static" };
         db.run(&format!("SELECT kb.alter_knowledge_base('k', embedder => '{embedder}')"));
@@ -170,7 +170,7 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
     let documents = texts::documents(0..5, 12);
     db.put_all("k", &documents);
     db.wait("k");
-    // While the old one is down, one text is put that the new one can take; the others it cannot.
+    // While the old embedder is down, a text is put that the new one accepts; it does not accept the others.
     stub.always(Some(crate::stub::Fault::Status(500)));
     db.put("k", "late", "Zebra quasar.");
     db.run("SELECT kb.alter_knowledge_base('k', embedder => 'short')");
@@ -186,7 +186,7 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
     assert_eq!(db.found("k", "Zebra quasar.", 1), ["late"]);
 }
 
-/// A disk so full that not even the jobs can be given back.
+/// The disk is so full that not even the jobs can be given back.
 #[test]
 fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
     let cluster = crate::cluster!("kb.lease_duration = '10min'");
@@ -204,7 +204,7 @@ fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
     let complaints = || cluster.log().matches("worker cannot give jobs back").count();
     until(SOON, "the worker says so", || complaints() >= 2);
     assert_eq!(db.count("kb.jobs WHERE attempts <= 1"), 40);
-    // Now they can be given back, and it can be seen why they wait.
+    // Now they can be given back, and the reason why they wait can be seen.
     db.run("DROP TRIGGER full_disk ON kb.jobs");
     let says =
         "kb.health() WHERE component = 'documents' AND status = 'warning' AND detail LIKE '%no space left%'";
@@ -253,7 +253,7 @@ fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
     db.create_kb("kept", "hash", r#"{"strategy": "none"}"#);
     db.put("kept", "d", "a text");
     db.wait("kept");
-    // The worker cannot sweep the old build: an event trigger refuses, and counts how often it did.
+    // The worker cannot sweep the old build: an event trigger refuses it, and counts the attempts.
     db.run(
         "CREATE SEQUENCE public.refused;
          CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql AS
@@ -277,11 +277,11 @@ fn failed_documents_are_found_by_an_index_of_their_own() {
     db.put_all("k", &(0..2000).map(document).collect::<Vec<_>>());
     db.wait("k");
     db.run("UPDATE kb.documents SET status = 'failed', error = 'as told' WHERE external_id LIKE 'd%99'");
-    // So many that statistics are taken once more.
+    // There are enough that statistics are gathered once more.
     db.put_all("k", &(2000..3500).map(document).collect::<Vec<_>>());
     db.wait("k");
     assert_eq!(db.count("kb.failures"), 20);
-    // Without statistics of the column, the index would seem to be of nearly all documents.
+    // Without statistics of the column, the planner would expect nearly all documents in the index.
     let statistics = "pg_stats WHERE schemaname = 'kb' AND tablename = 'documents' AND attname = 'error'";
     until(SOON, "the worker has taken statistics", || db.count(statistics) == 1);
     until(SOON, "the plan is made by them", || {

@@ -1,4 +1,4 @@
-//! The filter language against a plain model of it: random filters over random documents keep the same ones.
+//! The filter language against a plain model of it: random filters keep the same ones of random documents.
 
 use crate::filter_plans::until_metadata_indexes;
 use crate::support::{APP, Db, Random};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const CASES: usize = 10_000;
 const DOCUMENTS: usize = 80;
 const KEYS: &[&str] = &["a", "b", "é \"'", "$x", "tags"];
-/// Those that are timestamps, with their times.
+/// The values that are timestamps, with their times.
 const TIMES: [(&str, i64); 4] = [
     ("2024-01-01", 1_704_067_200),
     ("2024-01-01T00:00:00Z", 1_704_067_200),
@@ -109,7 +109,7 @@ fn filter(random: &mut Random, depth: usize) -> Value {
     }
 }
 
-/// As a filter names a key of metadata.
+/// In the form in which a filter names a key of metadata.
 fn name(key: &str) -> String {
     if key.starts_with('$') { format!("${key}") } else { key.to_string() }
 }
@@ -140,7 +140,7 @@ fn field(random: &mut Random) -> Value {
     }
 }
 
-/// Whether a document passes: what docs/how-to/filters.md says.
+/// Whether a document passes, according to docs/how-to/filters.md.
 fn keeps(filter: &Value, document: &Document) -> bool {
     let parts = || filter["filters"].as_array().unwrap().iter();
     match filter["type"].as_str() {
@@ -187,7 +187,7 @@ fn keeps(filter: &Value, document: &Document) -> bool {
     }
 }
 
-/// The value of a key or field; a field that is NULL is JSON's null.
+/// The value of a key or field; a field that is NULL counts as JSON's null.
 fn is(document: &Document, key: &str) -> Option<Value> {
     match key {
         "$external_id" => Some(json!(document.external_id)),
@@ -201,7 +201,7 @@ fn is(document: &Document, key: &str) -> Option<Value> {
     }
 }
 
-/// Whether a document's value is what eq asks for: by time, if that is a timestamp.
+/// Whether a document's value equals the value of eq: by time, if it is a timestamp.
 fn equal(found: &Value, value: &Value) -> bool {
     match value.as_str().and_then(time) {
         Some(time_asked) => found.as_str().and_then(time) == Some(time_asked),
@@ -231,7 +231,7 @@ fn compare(found: &Value, bound: &Value) -> Option<std::cmp::Ordering> {
     }
 }
 
-/// Seconds since 1970 of a text that is a timestamp.
+/// The seconds since 1970 of a text that is a timestamp.
 fn time(text: &str) -> Option<f64> {
     match text {
         "1999-12-31" => Some(946_598_400.0),
@@ -263,7 +263,7 @@ fn put(db: &mut Db, document: &Document) {
     .unwrap();
 }
 
-/// Indexes on every key and type, which the planner uses though the table is small.
+/// Indexes on every key and type, which the planner is made to use although the table is small.
 fn index_all_keys(db: &mut Db) {
     for key in KEYS {
         for index_type in ["text", "number", "timestamp"] {
@@ -284,7 +284,7 @@ fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
     let mut random = Random::new(3);
     let documents: Vec<Document> = (0..DOCUMENTS).map(|number| document(&mut random, number)).collect();
     documents.iter().for_each(|document| put(&mut db, document));
-    // Times in filters are of UTC, whatever the session's zone.
+    // Times in filters are in UTC, whatever the time zone of the session is.
     db.run("SET timezone = 'Asia/Kolkata'");
     db.wait("k");
     let sql = db.0.prepare(
@@ -292,7 +292,7 @@ fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
     );
     let (sql, mut telling) = (sql.unwrap(), 0);
     for case in 0..CASES {
-        // The second half looks ranges up in indexes, where there are any.
+        // The second half looks up ranges in indexes, where there are any.
         if case == CASES / 2 {
             index_all_keys(&mut db);
         }
@@ -311,7 +311,8 @@ fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
         telling += usize::from(!kept.is_empty() && kept.len() < DOCUMENTS);
     }
     assert!(telling * 3 > CASES, "{telling} filters told documents apart");
-    // A reader, under row-level security, gets the same; and what is deleted by a filter is what it keeps.
+    // A reader, under row-level security, gets the same, and a deletion by filter deletes what the filter
+    // keeps.
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
     let mut reader = cluster.connect_as(APP, "reader");
     let filter = json!({"type": "and", "filters": [{"type": "exists", "key": "a"}, {"type": "ne", "key": "$title", "value": "Title 1"}]});
@@ -352,7 +353,7 @@ fn a_knowledge_base_that_names_its_keys_takes_no_others() {
     db.run("SELECT kb.attach_table('k', 't', 'body', metadata => '{lang}')");
     let found = "SELECT string_agg(external_id, ' ') FROM kb.query('k', 'harbor', min_score => -1, filter => '{\"lang\": \"en\", \"$external_id\": \"a\"}')";
     assert_eq!(db.one::<String>(found), "a");
-    // Everything by mistake: no.
+    // A filter that keeps everything by mistake is refused.
     assert_eq!(db.fault("SELECT kb.delete_by_filter('k', '{}')").code, "22023");
     // Rows go by their table.
     db.run("INSERT INTO t VALUES (1, 'A row', 'en', 'x')");

@@ -1,5 +1,5 @@
-//! However a filtered question is answered, the answer is the same; and what tenants may not read is in none. Keys of metadata
-//! that are indexed.
+//! A filtered question has the same answer by every plan, and no answer contains what the tenant may not
+//! read. Also tests keys of metadata that are indexed.
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, SOON, until};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 const DOCUMENTS: usize = 3000;
 
-/// A knowledge base with an index: documents on ten topics, whose metadata say the topic and numbers.
+/// A knowledge base with an index: documents on ten topics, whose metadata contain the topic and numbers.
 fn fixture() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
@@ -33,7 +33,7 @@ const TOPICS: [&str; 10] = [
     "harbor", "village", "mountain", "library", "kitchen", "railway", "garden", "theater", "bridge", "winter",
 ];
 
-/// Settings under which the planner has whatever may be done by parallel workers done by them.
+/// Settings under which the planner uses parallel workers wherever possible.
 const PARALLEL: &str =
     "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
      SET min_parallel_index_scan_size = 0; SET enable_indexscan = off; SET enable_bitmapscan = off";
@@ -41,7 +41,7 @@ const NOT_PARALLEL: &str =
     "RESET parallel_setup_cost; RESET parallel_tuple_cost; RESET min_parallel_table_scan_size;
      RESET min_parallel_index_scan_size; RESET enable_indexscan; RESET enable_bitmapscan";
 
-/// The external ids of an answer, best first.
+/// The external ids of an answer, the best first.
 fn answer(db: &mut Db, query: &str, top_k: i32, filter: &str) -> Vec<String> {
     let sql = "SELECT external_id FROM kb.query('k', $1, $2, min_score => -1, filter => $3::text::jsonb) ORDER BY rank";
     db.all_with(sql, &[&query, &top_k, &filter])
@@ -54,7 +54,7 @@ fn scored(db: &mut Db, query: &str, top_k: i32, filter: &str) -> Vec<(String, f6
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Waits until the database has so many indexes on keys of metadata, all valid.
+/// Waits until the database has this many indexes on keys of metadata, all valid.
 pub fn until_metadata_indexes(db: &mut Db, count: i64) {
     let found = "pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         WHERE i.indrelid = 'kb.documents'::regclass AND c.relname ~ '^documents_(text|number|timestamp)_'";
@@ -77,7 +77,7 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
         (r#"{"n": 17}"#, 1),
         (r#"{"n": -1}"#, 0),
     ] {
-        // One that is near to what the filter keeps, and one that is far from it.
+        // One question that is near to what the filter keeps, and one that is far from it.
         for query in ["the village, note 41 of shelf 5", "winter"] {
             for top_k in [3, 60] {
                 let rows = kept.min(top_k as usize);
@@ -95,7 +95,7 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
                     db.run(NOT_PARALLEL);
                     assert!(found.is_sorted_by(|a, b| a.1 >= b.1), "{forced}: {filter} {query}: {found:?}");
                     assert_eq!(found.len(), rows, "{forced}: {filter} {query}");
-                    // Of equal similarities any may be there.
+                    // Of rows with equal similarities, any may be in the answer.
                     let worst = listed.last().map_or(0.0, |(_, score)| score - 1e-6);
                     let near = found.iter().filter(|(_, score)| *score >= worst).count();
                     let least = if parallel || forced == "join" { rows } else { rows * 9 / 10 };
@@ -107,7 +107,7 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
             }
         }
     }
-    // Settings are changed for a statement only, also where it fails or is cancelled.
+    // Settings are changed for a statement only, also if it fails or is cancelled.
     let before: Vec<String> = db.all("SELECT name || '=' || setting FROM pg_settings ORDER BY name");
     assert!(before.iter().any(|setting| setting.starts_with("hnsw.ef_search=")), "pgvector is loaded");
     for setting in
@@ -142,7 +142,7 @@ fn every_way_of_looking_gives_the_same_nearest_rows_and_as_many_as_qualify() {
 fn a_filtered_answer_has_only_what_the_tenant_may_read_by_every_kind_of_scan() {
     let Some((cluster, mut db)) = fixture() else { return };
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_reader");
-    // Rows of several tenants in one knowledge base: some are tenant b's, some a third one's.
+    // One knowledge base with rows of several tenants: some are tenant b's, some a third tenant's.
     db.run("UPDATE kb.documents SET tenant_id = CASE (metadata->>'n')::int % 3 WHEN 0 THEN '' WHEN 1 THEN 'b' ELSE 'c' END;
             UPDATE kb.chunks c SET tenant_id = d.tenant_id FROM kb.documents d WHERE d.document_id = c.document_id");
     let table = crate::support::vector_table(&mut db, "k");
@@ -162,7 +162,7 @@ fn a_filtered_answer_has_only_what_the_tenant_may_read_by_every_kind_of_scan() {
         found.iter().all(|id| allowed.contains(&(id[1..].parse::<usize>().unwrap() % 3)))
     };
     let mut a = cluster.connect_as(APP, "a");
-    // What is done is in the log, so that it is seen that parallel workers were at it.
+    // The log shows what is done, and so that parallel workers took part.
     db.run("ALTER ROLE a SET session_preload_libraries = 'auto_explain'; ALTER ROLE b SET session_preload_libraries = 'auto_explain'");
     for setting in ["log_min_duration = 0", "log_nested_statements = on", "log_analyze = on"] {
         db.run(&format!("ALTER ROLE a SET auto_explain.{setting}; ALTER ROLE b SET auto_explain.{setting}"));
@@ -224,7 +224,7 @@ fn a_range_of_an_indexed_key_is_looked_up_by_readers_too_and_answers_as_before()
             "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname LIKE 'documents_{index_type}_%'"
         );
         let before: i64 = db.one(&scans);
-        // A session that asks has told of its scans when it has ended.
+        // A session reports its scans when it ends.
         let mut asking = cluster.connect_as(APP, "reader");
         assert_eq!(answer(&mut asking, "note", 1000, filter).len(), *rows, "{filter}");
         drop(asking);
@@ -255,7 +255,7 @@ fn a_range_of_an_indexed_key_is_looked_up_by_readers_too_and_answers_as_before()
     assert_eq!(answer(&mut reader, "note", 1000, &after), ["long"]);
 }
 
-/// What kb.explain says of the search by vectors.
+/// The report of kb.explain on the search by vectors.
 fn explained(db: &mut Db, filter: &str) -> serde_json::Value {
     let sql = "SELECT (kb.explain('k', 'the village', 10, filter => $1::text::jsonb) -> 'dense')::text";
     serde_json::from_str(&db.one_with::<String>(sql, &[&filter])).unwrap()
@@ -274,12 +274,12 @@ fn few_are_compared_all_and_of_many_the_index_is_asked() {
         assert_eq!(dense["filter_keeps"]["counted"], kept.is_some(), "{filter}: {dense}");
         let chunks = dense["filter_keeps"]["chunks"].as_u64().unwrap();
         if scan == "index" {
-            // What each segment is searched with is told, too.
+            // It also reports what each segment is searched with.
             let segments = dense["scans"][0]["segments"].as_array().unwrap();
             let vectors: u64 = segments.iter().map(|segment| segment["vectors"].as_u64().unwrap()).sum();
             assert!(vectors > 1500 && segments.iter().all(|segment| segment["ef_search"] == 40), "{dense}");
         }
-        // An estimate is about right.
+        // The estimate is approximately right.
         assert!(kept.map_or(chunks > 1500, |kept| kept == chunks), "{filter}: {dense}");
     }
 }
@@ -303,7 +303,7 @@ fn an_exact_value_is_looked_up_in_the_index_on_metadata_by_readers_too() {
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
     let scans = "SELECT idx_scan FROM pg_stat_user_indexes WHERE indexrelname = 'documents_metadata'";
     let before: i64 = db.one(scans);
-    // A session that asks has told of its scans when it has ended.
+    // A session reports its scans when it ends.
     let mut asking = cluster.connect_as(APP, "reader");
     assert_eq!(answer(&mut asking, "note", 10, r#"{"n": 17}"#), ["d17"]);
     drop(asking);
@@ -323,19 +323,19 @@ fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them(
     assert_eq!(db.one::<i64>(r#"SELECT kb.unindex_metadata('k', 'it''s \ "n"')"#), 1);
     db.run("SELECT kb.drop_knowledge_base('l')");
     assert_eq!(db.count("kb.metadata_indexes"), 1);
-    // Something else is made meanwhile: the worker has looked, and the one that is wanted stays.
+    // Another index is created meanwhile: the worker has looked, and the wanted one stays.
     db.run("SELECT kb.index_metadata('k', 'other', 'text')");
     until_metadata_indexes(&mut db, 2);
     db.run("SELECT kb.drop_knowledge_base('m')");
     until_metadata_indexes(&mut db, 1);
-    // However often it is wanted again, it does not wait for what came before.
+    // However often it is wanted again, it does not wait because of an earlier failure.
     for _ in 0..12 {
         db.run("SELECT kb.index_metadata('k', 'often', 'number')");
         until_metadata_indexes(&mut db, 2);
         db.run("SELECT kb.unindex_metadata('k', 'often')");
         until_metadata_indexes(&mut db, 1);
     }
-    // One that was dropped, as a restore leaves it out, is made again.
+    // An index that was dropped, or that a restore left out, is created again.
     let name: String = db.one("SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE c.relname LIKE 'documents_text_%'");
     db.run(&format!("DROP INDEX {name}; SELECT kb.put_document('k', 'd', 'A text.')"));
     db.wait("k");
@@ -353,7 +353,7 @@ fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them(
         let fault = db.fault(&format!("SELECT kb.index_metadata('k', '{key}', '{index_type}')"));
         assert_eq!(fault.code, "22023", "{key} {index_type}: {fault:?}");
     }
-    // No more than the database's writes can bear.
+    // There are no more than the writes of the database can bear.
     let fault = db.fault("SELECT kb.index_metadata('k', 'key' || i, 'number') FROM generate_series(1, 32) i");
     assert_eq!(fault.code, "55000", "{fault:?}");
     db.run("SELECT kb.drop_knowledge_base('k')");
@@ -368,7 +368,7 @@ fn an_index_on_a_key_that_cannot_be_made_is_tried_again_after_pauses_that_double
     // Its name is taken.
     let name: String = db.one("SELECT 'documents_number_' || left(md5('n'), 24)");
     db.run(&format!("CREATE TABLE kb.{name} (); SELECT kb.index_metadata('k', 'n', 'number')"));
-    // When the indexer was started, in seconds of the day.
+    // The times at which the indexer was started, in seconds of the day.
     let starts = || -> Vec<f64> {
         let log = cluster.log();
         let lines =
@@ -387,7 +387,7 @@ fn an_index_on_a_key_that_cannot_be_made_is_tried_again_after_pauses_that_double
         assert!(pause > least - 0.1, "pause {i}: {starts:?}");
     }
     db.run(&format!("DROP TABLE kb.{name}"));
-    // Wanted by others as well, it is one index still.
+    // If others want it as well, it is still one index.
     db.create_kb("l", "hash", "{}");
     db.run("SELECT kb.index_metadata('l', 'n', 'number'), kb.unindex_metadata('k', 'n')");
     until_metadata_indexes(&mut db, 1);

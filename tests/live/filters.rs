@@ -1,4 +1,4 @@
-//! Filters that nobody thought of. A part of the fuzzing of tests/fuzz, here because SQL decides what a filter keeps.
+//! Random filters. This part of the fuzzing of tests/fuzz is here because SQL decides what a filter keeps.
 
 use crate::support::{APP, Db, Fault, Random};
 
@@ -46,7 +46,7 @@ fn found(db: &mut Db, sql: &str, filter: &str) -> Result<Vec<String>, Fault> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// What a filter keeps, computed otherwise than kb does: every key it has is there, with that value.
+/// What a filter keeps, computed in another way than kb's: every key of the filter exists and has that value.
 const EXPECTED: &str = "SELECT external_id FROM kb.documents d WHERE NOT EXISTS (
     SELECT FROM jsonb_each($1::text::jsonb) f WHERE d.metadata -> f.key IS DISTINCT FROM f.value) ORDER BY 1";
 const KEPT: &str =
@@ -77,7 +77,7 @@ fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
         kept += usize::from(!expected.is_empty() && expected.len() < metadata.len());
     }
     assert!(kept > 100, "{kept} filters told documents apart");
-    // What is not a filter is refused as such, however large.
+    // What is not a filter is refused as such, however large it is.
     let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(400), close.repeat(400));
     for wrong in ["[]", "1", "\"a\"", "[{\"a\": 1}]", &deep("{\"a\":", "}"), &deep("[", "]")] {
         let fault = found(&mut db, KEPT, wrong).unwrap_err();

@@ -1,4 +1,4 @@
-//! A gateway that does not answer: a clear error in time, and cancel works.
+//! A gateway that does not answer: the error is clear and comes in time, and cancel works.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Fault, LONG, SOON, assert_sound, signal, texts, until};
@@ -12,12 +12,12 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
     db.create_kb("k", "minilm", "{}");
     db.put("k", "d", "The harbor is south of the village.");
     db.wait("k");
-    // This one's connection to the gateway is open already, the other's is not.
+    // This session's connection to the gateway is open already, the other's is not.
     assert_eq!(db.found("k", "harbor", 1), ["d"]);
     let mut fresh = cluster.connect(APP);
     signal(cluster.gateway(), libc::SIGSTOP);
     for session in [&mut db, &mut fresh] {
-        // Whoever waited much longer than it says would be cancelled.
+        // A session that waited much longer than specified would be cancelled.
         session.run("SET kb.gateway_timeout = '1500ms'; SET statement_timeout = '60s'");
         for statement in
             [QUESTION, "SELECT kb.embed('minilm', ARRAY['a text'])", "SELECT kb.count_tokens('a')"]
@@ -27,7 +27,7 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
             assert!(fault.text.contains("kb.health()"), "{fault:?}");
             assert!(fault.message.contains("did not answer within 1500 ms"), "{statement}: {fault:?}");
         }
-        // The session still works, and kb.health() says what is wrong.
+        // The session still works, and kb.health() reports the problem.
         assert!(session.count("kb.health() WHERE component = 'gateway' AND status <> 'ok'") > 0);
         assert_eq!(session.put("k", "d", "The harbor is south of the village."), "skipped");
     }
@@ -101,7 +101,7 @@ fn a_query_that_waits_for_the_gateway_can_be_cancelled() {
         // At the end of kb.gateway_timeout it would be 08006.
         assert_eq!(fault.code, "57014", "{by}: {fault:?}");
     }
-    // A session whose cancelled request is answered late gets the answer to its own question.
+    // A session whose cancelled request is answered late gets the answer to its next question.
     let token = db.0.cancel_token();
     let pid: i32 = db.one("SELECT pg_backend_pid()");
     std::thread::scope(|scope| {
@@ -112,7 +112,8 @@ fn a_query_that_waits_for_the_gateway_can_be_cancelled() {
         token.cancel_query(postgres::NoTls).unwrap();
         assert_eq!(waiting.join().unwrap().code, "57014");
     });
-    // The server signals a cancellation twice, to the process and to its group: the second may meet the next statement.
+    // The server signals a cancellation twice, to the process and to its group, and the second signal may hit
+    // the next statement.
     let _ = db.0.batch_execute("SELECT pg_sleep(0.2)");
     signal(cluster.gateway(), libc::SIGCONT);
     assert_eq!(db.found("k", "harbor", 1), ["d"]);
@@ -130,7 +131,7 @@ fn a_gateway_that_ends_is_started_again_for_the_next_query() {
         for _ in 0..3 {
             let before = cluster.gateway();
             signal(before, libc::SIGTERM);
-            // The first question may still be answered by the one that ends.
+            // The gateway that is ending may still answer the first question.
             until(SOON, "there is another gateway", || {
                 assert_eq!(db.found("k", "harbor", 1), ["d"]);
                 cluster.try_gateway().is_some_and(|pid| pid != before)
@@ -192,7 +193,7 @@ fn a_text_beyond_what_any_model_reads_is_refused_before_it_is_sent() {
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let fault = db.fault("SELECT * FROM kb.query('k', repeat('word ', 5000000))");
     assert_eq!(fault.code, "54000", "{fault:?}");
-    // Of documents only the one that is too large fails, and the gateway still runs.
+    // Only the document that is too large fails, and the gateway still runs.
     let gateway = cluster.gateway();
     db.run("SELECT kb.put_document('k', 'large', repeat('word ', 5000000))");
     db.put("k", "small", "The harbor is south of the village.");

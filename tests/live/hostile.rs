@@ -1,10 +1,11 @@
-//! Callers who put their own code and types in the way: nothing of them runs in kb's statements, crashes the server
-//! or changes what is another's. What kb names is in shadows.rs; here is how it was misused.
+//! Callers who put their own code and types in the way: none of it runs in kb's statements, crashes the
+//! server, or changes what belongs to others. shadows.rs tests the names that kb uses; this file shows how
+//! they were misused.
 
 use crate::support::shadows::surface;
 use crate::support::{APP, Db, SOON, until};
 
-/// When this server was started; it changes when one of its processes crashes.
+/// The time at which this server was started, which changes when one of its processes crashes.
 fn started(db: &mut Db) -> String {
     db.one("SELECT pg_catalog.pg_postmaster_start_time()::text || (SELECT min(backend_start) FROM pg_stat_activity WHERE backend_type = 'checkpointer')::text")
 }
@@ -21,7 +22,7 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
     db.run(
         "SELECT kb.set_secret('key', 'sk-of-nobody'); SELECT kb.create_knowledge_base('k', 'tiny', 'shared')",
     );
-    // Nobody is there: a check says so.
+    // No provider is there: a check says so.
     for id in ["talker", "spare"] {
         db.run(&format!(
             r#"SELECT kb.create_llm('{id}', 'openai', base_url => 'http://127.0.0.1:1/v1', config => '{{"retry": {{"max_attempts": 1}}}}')"#
@@ -56,7 +57,7 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
     cluster.assert_no_evidence();
 }
 
-/// Asks so many different questions that the plans of all of them are not kept.
+/// Asks so many different questions that not all of their plans are kept.
 const NEST: &str = "
     DECLARE
         found bigint;
@@ -115,7 +116,7 @@ fn statements_nested_in_one_of_kb_by_a_trigger_free_no_plan_in_use() {
     three_documents(&mut db, "k");
     db.create_kb("other", "hash", r#"{"strategy": "none"}"#);
     let begun = started(&mut db);
-    // Nobody below a superuser can: it is an example of what may run inside a statement of kb.
+    // Only a superuser can do this: it is an example of code that may run inside a statement of kb.
     db.run(&format!(
         "CREATE FUNCTION nest() RETURNS trigger LANGUAGE plpgsql AS $$ {} $$;
          CREATE TRIGGER nest BEFORE INSERT OR UPDATE OR DELETE ON kb.documents FOR EACH ROW EXECUTE FUNCTION nest()",
@@ -162,7 +163,7 @@ fn a_superusers_question_calls_no_operator_that_somebody_made_in_public() {
     });
 }
 
-/// What belongs to others, table by table.
+/// Everything that belongs to others, table by table.
 fn of_others(db: &mut Db, tenant: &str) -> Vec<(String, String)> {
     let tables: Vec<String> = db.all(
         "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -190,7 +191,7 @@ fn a_tenants_own_operators_change_nothing_of_another() {
         three_documents(&mut db, "k");
         three_documents(&mut db, "l");
     }
-    // All of them, or those alone that find rows by number: a knowledge base's builds and documents.
+    // All operators, or only those that find rows by number: a knowledge base's builds and documents.
     for types in ["bigint,text,name,integer,boolean", "bigint", "text"] {
         for truth in ["true", "false"] {
             let schema = format!("\"{types} {truth}\"");
@@ -237,7 +238,7 @@ fn a_tenants_own_operators_change_nothing_of_another() {
             }
             until(SOON, "nothing is under way", || db.one(is_idle));
             assert_eq!(of_others(&mut db, "a"), before, "operators for {types} that are always {truth}");
-            // Everything works, as if the operators were not there.
+            // Everything works as if the operators did not exist.
             assert_eq!(faults, [""; 0], "operators for {types} that are always {truth}");
             assert_eq!(db.count("kb.knowledge_bases WHERE tenant_id = 'a'"), 0);
         }
@@ -258,7 +259,7 @@ fn a_type_in_the_place_that_pgvector_has_left_is_not_taken_for_pgvectors() {
     db.run(
         "CREATE SCHEMA moved; GRANT USAGE ON SCHEMA moved TO kb_vectors, boss; ALTER EXTENSION vector SET SCHEMA moved",
     );
-    // Who owns the database may create in public.
+    // The owner of the database may create objects in public.
     let mut boss = cluster.connect_as("theirs", "boss");
     boss.run(
         "CREATE FUNCTION public.called() RETURNS boolean LANGUAGE plpgsql AS $$
@@ -275,7 +276,7 @@ fn a_type_in_the_place_that_pgvector_has_left_is_not_taken_for_pgvectors() {
         until(SOON, "it is done, one way or the other", || {
             db.count(done) == 1 || !cluster.evidence().is_empty()
         });
-        // An open session that knows the old place may say so, but calls nothing there.
+        // An open session that knows the old schema may report that, but calls nothing there.
         let _ = db.try_run("SELECT * FROM kb.query('k', 'where is the harbor?', 3)");
         let _ =
             db.try_run("SELECT kb.create_knowledge_base('l', 'hash'); SELECT kb.drop_knowledge_base('l')");

@@ -5,7 +5,7 @@ use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
 
 const DOCUMENTS: u64 = 5000;
 
-/// The validity of the HNSW indexes on a table.
+/// Whether each of the HNSW indexes on a table is valid.
 pub fn indexes(db: &mut Db, table: &str) -> Vec<bool> {
     db.all(&format!(
         "SELECT indisvalid FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
@@ -17,7 +17,7 @@ pub fn indexes(db: &mut Db, table: &str) -> Vec<bool> {
 fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // The same documents on a table that gets its index and on one that never does.
+    // The same documents in a table that gets its index and in one that never does.
     db.run(
         "SELECT kb.create_vector_db('unindexed', dimension => 384, config => '{\"min_rows\": 100000000}')",
     );
@@ -57,7 +57,8 @@ fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify
             assert_eq!(ask("1, filter => '{\"n\": 4321}'"), ["d4321"], "{kb}");
             assert_eq!(ask("5, filter => '{\"n\": -1}'").len(), 0, "{kb}");
             assert_eq!(ask("1000").len(), 1000, "{kb}");
-            // With the least score of the 30th, as many as have it, and all of them have.
+            // With the score of the 30th row as the least score, the answer has all rows that have at least
+            // this score.
             let scores = format!("SELECT score FROM kb.query('{kb}', $1, 1000) ORDER BY rank");
             let scores: Vec<f64> = db.all_with(&scores, &[&question]);
             assert!(scores.windows(2).all(|w| w[0] >= w[1]));
@@ -69,7 +70,7 @@ fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify
             assert!(kept.iter().all(|score| *score >= least));
         }
     }
-    // The approximate answer is mostly the exact one.
+    // The approximate answer mostly equals the exact one.
     let (mut same, mut all) = (0, 0);
     for seed in 0..20 {
         let question = texts::paragraph(8_000_000 + seed, 8);
@@ -78,8 +79,8 @@ fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify
         same += exact.iter().filter(|id| approximate.contains(id)).count();
     }
     assert!(same * 10 >= all * 8, "recall is {same} of {all}");
-    // Further writes go into the indexed table at once, and are found.
-    // (A text like no other may be missed by an approximate index, which is none of this test's business.)
+    // Later writes go into the indexed table at once, and are found. (An approximate index may miss a text
+    // that is unlike any other, which this test does not examine.)
     let late = texts::paragraph(9_999_999, 25);
     db.put("indexed", "late", &late);
     db.wait("indexed");
@@ -104,7 +105,7 @@ fn writers_are_not_blocked_while_the_index_is_built() {
         let found = db.found("k", &text, 1);
         db.run(&format!("SELECT kb.delete_document('k', 'd{i}')"));
         let is_building = db.count(building) == 1;
-        // The finished index may miss a text like no other.
+        // The finished index may miss a text that is unlike any other.
         assert!(!is_building || found == [format!("late{i}")], "{found:?}");
         during += i32::from(is_building);
     }

@@ -1,4 +1,4 @@
-//! Builds of indexes: how many go on at a time in a server, and what kb.status says of them.
+//! Builds of indexes: how many run at the same time on a server, and what kb.status shows of them.
 
 use crate::index::indexes;
 use crate::segment_merges::{dropper, with_two_segments};
@@ -6,7 +6,7 @@ use crate::segments::{put, state};
 use crate::support::{APP, Db, LONG, texts, until, vector_table};
 use std::time::{Duration, Instant};
 
-/// Keeps the next build on a table from beginning, until the transaction ends.
+/// Keeps the next build on a table from beginning until the transaction ends.
 fn hold(writer: &mut Db, table: &str) {
     writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
 }
@@ -32,7 +32,7 @@ fn no_more_indexes_are_built_at_a_time_than_may_be() {
             sessions.push(db);
             writers.push(writer);
         }
-        // Who waits for older snapshots has built.
+        // An indexer that waits for older snapshots has built its index.
         let under_way = "pg_stat_progress_create_index WHERE phase <> 'waiting for old snapshots'";
         let mut built = || {
             let built = watch.count(under_way);
@@ -80,7 +80,7 @@ fn a_tenant_that_wants_many_indexes_keeps_no_other_tenant_waiting_for_its_first(
         let table: String = db.one(&format!(
             "SELECT format('kb.%I', b.table_name) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = '{kb}' AND k.tenant_id = '{tenant}'"
         ));
-        // The first one's begins when all want theirs.
+        // The first one begins when all want theirs.
         if tables.is_empty() {
             hold(&mut writer, &table);
         }
@@ -134,7 +134,7 @@ fn a_database_that_wants_many_indexes_keeps_no_other_database_waiting_for_its_fi
     until(LONG, "each has its index", || db.count(built) == kbs.len() as i64);
 }
 
-/// What kb.status says is being built: what, phase, part done.
+/// The index that kb.status shows as being built: what it is, the phase, and the part that is done.
 fn building(db: &mut Db) -> Option<(String, String, Option<f64>)> {
     let sql = "SELECT building ->> 'what', building ->> 'phase', (building ->> 'done')::float8 FROM kb.status
                WHERE kb_id = 'k' AND building IS NOT NULL";
@@ -166,7 +166,7 @@ fn kb_status_says_how_far_an_index_is_to_who_sees_the_knowledge_base() {
     let of_build = format!("SELECT kb._index_progress({build_no})::text");
     assert!(reader.one::<Option<String>>(&of_build).is_some());
     assert_eq!((building(&mut stranger), stranger.one::<Option<String>>(&of_build)), (None, None));
-    // Where another tenant has a part of the table, it would tell of that.
+    // If another tenant has a part of the table, the progress would reveal something about that.
     db.run("BEGIN; SET LOCAL kb.tenant = 'b'; SELECT kb.create_knowledge_base('other', 'hash', 'v')");
     assert_eq!(building(&mut db), None);
     db.run("ROLLBACK");
@@ -201,7 +201,7 @@ fn what_comes_faster_than_its_index_waits_for_it_but_not_for_ever_and_others_do_
     put(&mut db, "k", 1200..36_200);
     let (mut last, mut since, mut has_waited) = (0, Instant::now(), false);
     until(LONG, "all of it is written", || {
-        // It counts all of them each time, on a core that the worker wants.
+        // It counts all of them each time, on a core that the worker needs.
         std::thread::sleep(Duration::from_millis(50));
         let (_, unindexed) = state(&mut db);
         if unindexed != last {
@@ -217,7 +217,7 @@ fn what_comes_faster_than_its_index_waits_for_it_but_not_for_ever_and_others_do_
     });
     assert!(has_waited);
     writer.run("COMMIT");
-    // The oldest of what waits get one first, so that a build does not take the longer the more has come.
+    // The oldest rows get an index first, so that a build does not take longer as more rows arrive.
     let drafts =
         "SELECT coalesce(max(c.reltuples), 0)::bigint FROM pg_class c WHERE c.relname LIKE '%_draft'";
     let mut largest = 0;

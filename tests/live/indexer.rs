@@ -1,4 +1,4 @@
-//! When the indexer is asked for an index, and what becomes of one that cannot be built.
+//! When the indexer is asked for an index, and what happens to one that cannot be built.
 
 use crate::index::indexes;
 use crate::stub::{Options, Stub};
@@ -6,7 +6,7 @@ use crate::support::{
     APP, Cluster, Db, LONG, PENDING_CHUNKS, SOON, assert_sound, texts, until, vector_table,
 };
 
-/// Lines of the log about indexes or housekeeping that went wrong.
+/// The lines of the log about indexes or housekeeping that went wrong.
 fn complaints(cluster: &Cluster) -> Vec<String> {
     let log = cluster.log();
     let kb = log.lines().filter(|line| line.contains("LOG:  kb: "));
@@ -50,7 +50,8 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
         let table = vector_table(&mut db, end);
         db.put(end, "first", "Ships lie in the harbor.");
         db.wait(end);
-        // The build waits for this writer before it begins: so the snapshot is older than its end.
+        // The build waits for this writer before it begins, so the snapshot is older than the end of the
+        // build.
         let mut writer = cluster.connect(APP);
         writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
         db.put_all(end, &documents);
@@ -62,7 +63,7 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
         until(LONG, "the index waits for the snapshot", || {
             other.count("pg_stat_progress_create_index WHERE phase = 'waiting for old snapshots'") == 1
         });
-        // Longer than its deadlock_timeout: it has looked, and there was no deadlock yet.
+        // It has waited for longer than deadlock_timeout, so it has looked, and there was no deadlock.
         db.run("SELECT pg_sleep(0.3)");
         db.run(&format!("SELECT kb.drop_knowledge_base('{end}'); {end}"));
         if end == "ROLLBACK" {
@@ -73,7 +74,8 @@ fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base(
     assert_eq!(complaints(&cluster), [""; 0]);
 }
 
-/// Puts enough documents for an index into `k`, where the database refuses to make one. The vector table.
+/// Puts enough documents for an index into `k`, while the database refuses to create one. Returns the vector
+/// table.
 fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(db, "k");
@@ -120,7 +122,7 @@ fn an_index_for_which_several_processes_have_too_little_memory_is_built_by_one()
     assert_eq!(complaints(&cluster), [""; 0]);
 }
 
-/// When indexers were started, in seconds of the day, as the server's log says at debug1.
+/// The times at which indexers were started, in seconds of the day, from the server's log at debug1.
 fn starts(cluster: &Cluster) -> Vec<f64> {
     let log = cluster.log();
     let lines = log.lines().filter(|line| line.contains("starting background worker process \"kb indexer\""));
@@ -131,14 +133,14 @@ fn starts(cluster: &Cluster) -> Vec<f64> {
 
 #[test]
 fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
-    // One worker all the time: the next one knows nothing of these pauses.
+    // The same worker runs all the time, because its successor would not know of these pauses.
     let cluster = crate::cluster!("log_min_messages = debug1", "kb.worker_idle_timeout = '1h'");
     let mut db = cluster.connect(APP);
     with_an_index_that_cannot_be_built(&mut db);
     db.wait("k");
     for number in 1..4 {
         until(LONG, "the index is tried", || starts(&cluster).len() >= number);
-        // Vectors do not shorten the pause, and without new ones it would not be tried again.
+        // New vectors do not shorten the pause, but without them the build would not be tried again.
         for i in 0..3 {
             let name = format!("late {number} {i}");
             db.put("k", &name, &name);
@@ -147,7 +149,8 @@ fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
     }
     until(LONG, "the index is tried once more", || starts(&cluster).len() >= 4);
     let starts = starts(&cluster);
-    // The pauses are at least 2, 4 and 8 s. The server may be late to start what the worker asked for, but not by 3 s.
+    // The pauses are at least 2, 4 and 8 s. The server may start late what the worker requested, but not by 3
+    // s.
     let last = (starts[3] - starts[2]).rem_euclid(86_400.0);
     assert!(last > 5.0, "{starts:?}");
 }
@@ -162,7 +165,7 @@ fn an_index_is_built_though_a_document_is_put_before_the_indexer_looks() {
     db.run("SELECT kb.create_knowledge_base('k', 'e', 'v', chunking => '{\"strategy\": \"none\"}')");
     db.put_all("k", &texts::documents(0..4, 10));
     db.wait("k");
-    // Processes that connect from now on wait for this lock: the indexer, which the fifth document asks for.
+    // Processes that connect from now on wait for this lock: the indexer, which the fifth document requests.
     holder.run("BEGIN; LOCK TABLE pg_db_role_setting IN ACCESS EXCLUSIVE MODE");
     db.put("k", "fifth", &texts::paragraph(5, 10));
     until(LONG, "the indexer is asked for", || {
@@ -185,7 +188,8 @@ fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
     let mut db = cluster.connect(APP);
     db.create_kb("broken", "hash", r#"{"strategy": "none"}"#);
     let broken = vector_table(&mut db, "broken");
-    // Before there is a worker, which looks at all tables first. A wrapper without a handler reads nothing.
+    // This comes before any worker runs, because a worker that starts looks at all tables. A wrapper without
+    // a handler reads nothing.
     db.run(&format!(
         "ALTER TABLE {broken} RENAME TO moved; CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;
          CREATE FOREIGN TABLE {broken} (embedding vector(384)) SERVER s"
@@ -201,7 +205,7 @@ fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
 
 #[test]
 fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
-    // One worker all the time: a worker that starts looks at all tables.
+    // The same worker runs all the time, because a worker that starts looks at all tables.
     let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
     let mut db = cluster.connect(APP);
     for kb in ["idle", "busy"] {
@@ -216,14 +220,15 @@ fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
     };
     let mut number = 0;
     let mut round = |db: &mut Db| {
-        // A new document reads its own vector table only (an edit reads all); the worker reports its reads together.
+        // A new document reads only its own vector table (an edit reads all); the worker reports its reads
+        // together.
         let before = scans(db, &busy);
         number += 1;
         db.put("busy", &format!("d{number}"), &texts::paragraph(number, 10));
         db.wait("busy");
         until(SOON, "what the worker read is counted", || scans(db, &busy) > before);
     };
-    // What was still to be done for the idle one is done.
+    // The remaining work for the idle table is done.
     (0..3).for_each(|_| round(&mut db));
     let before = scans(&mut db, &idle);
     (0..5).for_each(|_| round(&mut db));

@@ -1,8 +1,9 @@
-//! What looks like SQL is a name, a path, a key or a text like any other, wherever kb takes one.
+//! Text that looks like SQL is a name, a path, a key or a text like any other, wherever kb accepts one.
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 
-/// Ends of literals, identifiers, comments and dollar quotes, and what templates, formats and patterns read.
+/// The ends of literals, identifiers, comments and dollar quotes, and the special characters of templates,
+/// formats and patterns.
 const NAMES: &[&str] = &[
     "'; DROP TABLE victim; --",
     "\"; DROP TABLE victim; --",
@@ -20,7 +21,7 @@ const NAMES: &[&str] = &[
     "null",
 ];
 
-/// A cluster with something to lose.
+/// A cluster with data to lose.
 fn with_victim() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
@@ -28,7 +29,7 @@ fn with_victim() -> Option<(Cluster, Db)> {
     Some((cluster, db))
 }
 
-/// Nothing was dropped, made or changed that nobody asked for.
+/// Asserts that nothing was dropped, created or changed without being asked for.
 fn assert_unharmed(db: &mut Db, what: &str) {
     assert_eq!(db.try_run("SELECT 1 / count(*) FROM public.victim"), Ok(()), "{what}");
 }
@@ -51,7 +52,8 @@ fn array(names: &[String]) -> String {
 #[test]
 fn tables_columns_keys_and_values_of_any_name_are_followed_like_others() {
     let Some((_cluster, mut db)) = with_victim() else { return };
-    // Whose rows these are, as a column says: nobody else could ask a knowledge base of tenant ''.
+    // A column names the tenants of these rows, because nobody else could query a knowledge base of tenant
+    // ''.
     db.run("SET kb.tenant = 'a'");
     for (n, name) in NAMES.iter().enumerate() {
         let of = |suffix: &str| format!("{name}{suffix}");
@@ -144,7 +146,7 @@ fn a_template_a_path_and_a_condition_are_nothing_but_that() {
     let attach =
         |content: &str, more: &str| format!("SELECT kb.attach_table('k', 't', {}{more})", literal(content));
     for name in NAMES {
-        // Conditions that end their statement, or are none.
+        // Conditions that end their statement, or that are none.
         for condition in [
             format!("true) {name}"),
             format!("true; {name}"),
@@ -158,11 +160,11 @@ fn a_template_a_path_and_a_condition_are_nothing_but_that() {
                 db.try_run(&attach("{body}", &format!(", published_when => {}", literal(&condition))));
             assert!(fault.is_err(), "{condition}");
         }
-        // Names of columns that are none, in lists and templates.
+        // Names of columns that do not exist, in lists and templates.
         for content in [array(&[name.to_string()]), format!("{{{{{}}}}}", name.replace(['{', '}'], ""))] {
             assert!(db.try_run(&attach(&content, "")).is_err(), "{content}");
         }
-        // Text around a column is text; a path to a member of that name finds it.
+        // The text around a column is text; a path to a member of that name finds it.
         let text = name.replace(['{', '}'], "");
         let path = format!(
             "$[\"{}\"]",

@@ -1,8 +1,8 @@
-//! CREATE EXTENSION in a database of somebody who is not to be trusted.
+//! CREATE EXTENSION in a database whose owner is not to be trusted.
 
 use crate::support::{APP, Cluster, Db, Fault};
 
-/// A database that `boss` owns, with pgvector and shadows in public made by him.
+/// A database that `boss` owns, with pgvector and with shadows in public that boss made.
 fn trapped() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut postgres = cluster.connect("postgres");
@@ -24,7 +24,7 @@ fn what_the_installation_stores_refers_to_nothing_of_others() {
     cluster.assert_no_evidence();
     let mut watch = cluster.connect("theirs").safe();
     watch.run("SELECT kb.create_knowledge_base('k', 'hash')");
-    // Everything of kb, with what it refers to outside of pg_catalog, kb and pgvector.
+    // Everything in kb that refers to objects outside pg_catalog, kb and pgvector.
     let references: Vec<String> = watch.all(
         "SELECT format('%s refers to %s', mine.identity, theirs.identity) FROM pg_depend d,
              pg_identify_object(d.classid, d.objid, d.objsubid) mine,
@@ -34,7 +34,7 @@ fn what_the_installation_stores_refers_to_nothing_of_others() {
                AND e.deptype = 'e' AND e.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'vector'))",
     );
     assert_eq!(references, [""; 0]);
-    // What kb keeps as text is read under a path of its own, or says where everything is.
+    // Code that kb stores as text is read under a search_path of its own, or qualifies everything.
     let unpinned: Vec<String> = watch.all(
         "SELECT p.oid::regprocedure::text FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
          WHERE p.pronamespace = 'kb'::regnamespace AND l.lanname IN ('sql', 'plpgsql') AND p.prosqlbody IS NULL
@@ -97,12 +97,12 @@ fn a_schema_kb_that_is_not_the_installers_or_not_empty_is_refused() {
         );
         assert!(!fault.code.starts_with("XX") && fault.text.lines().count() > 1, "{trap}: {fault:?}");
     }
-    // What is left of an installation before is the installer's and empty.
+    // The remains of an earlier installation belong to the installer and are empty.
     db.run("CREATE SCHEMA kb; CREATE EXTENSION kb");
     assert_eq!(db.count("kb.embedders"), 3);
 }
 
-/// The statement in what a fault says: the first line that ends in `;`.
+/// The statement in the message of a fault: the first line that ends in `;`.
 fn hint(fault: &Fault) -> String {
     fault.text.lines().find(|line| line.ends_with(';')).unwrap_or_default().to_string()
 }
@@ -172,7 +172,7 @@ fn health_warns_of_a_pgvector_that_can_corrupt_indexes_and_says_why() {
     }
 }
 
-/// Rights on anything in schema kb, and on the schema, that a role or everybody has.
+/// The rights on objects in schema kb, and on the schema, that a role or everybody has.
 const RIGHTS_OF_GRABBER: &str = "SELECT format('%s on %s', a.privilege_type, o.name) FROM (
          SELECT relacl, relname FROM pg_class WHERE relnamespace = 'kb'::regnamespace
          UNION ALL SELECT attacl, attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE relnamespace = 'kb'::regnamespace

@@ -1,10 +1,11 @@
-//! The server's environment says which instructions local models are computed with.
+//! The server's environment specifies the instructions with which local models are computed.
 
 use crate::support::APP;
 use kb_kernels::InstructionSet;
 use kb_kernels::VARIABLE;
 
-/// One that this machine lacks is an error; those that it has give vectors that differ in their last digits.
+/// A set of instructions that this machine lacks is an error; the others give vectors that differ in their
+/// last digits.
 #[test]
 fn a_server_computes_with_the_instructions_that_its_environment_names() {
     let available = InstructionSet::available();

@@ -1,11 +1,11 @@
-//! Keys where they might show or be taken: CONTEXT lines, the server's environment, its disk.
+//! Keys in places where they might show or be taken: CONTEXT lines, the server's environment, its disk.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, until};
 use std::path::Path;
 
 const KEY: &str = "sk-live-5f1e9b7c3a2d4068";
-/// A part of it that must not be found: masking the beginning or the end would leave it.
+/// A part of the key that must not be found, because masking only the beginning or the end would leave it.
 const MARK: &str = "5f1e9b7c";
 
 #[test]
@@ -39,14 +39,14 @@ fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
         let call = call.replace("KEY", KEY);
         let fault = db.fault(&format!("DO $do$ BEGIN {call}; END $do$"));
         assert!(!fault.text.contains(MARK), "{call}: {fault:?}");
-        // Nor does one who catches it learn more.
+        // Code that catches the error learns no more.
         let caught = db.fault(&format!(
             "DO $do$ DECLARE c text; BEGIN {call}; EXCEPTION WHEN OTHERS THEN
                  GET STACKED DIAGNOSTICS c = PG_EXCEPTION_CONTEXT; RAISE EXCEPTION 'context: %', c; END $do$"
         ));
         assert!(!caught.text.contains(MARK) && caught.message.starts_with("context: "), "{caught:?}");
     }
-    // Somebody has the table: the call waits, and is cancelled.
+    // Another session has the table locked: the call waits, and is cancelled.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN; LOCK TABLE kb.secrets");
     db.run("SET statement_timeout = '1s'");
@@ -54,7 +54,7 @@ fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
     assert!(fault.code == "57014" && !fault.text.contains(MARK), "{fault:?}");
     holder.run("COMMIT");
     db.run("RESET statement_timeout");
-    // A warning of its own, and a notice; both are logged here.
+    // A warning and a notice of its own; both are logged here.
     db.run("SET log_duration = on");
     db.run(&format!("DO $do$ BEGIN PERFORM kb.set_secret('n', '{KEY}'); END $do$"));
     db.run("RESET log_duration");
@@ -62,7 +62,7 @@ fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
     db.run(&format!(
         "DO $do$ BEGIN PERFORM kb.alter_embedder('e', base_url => 'https://two.example', {headers}); END $do$"
     ));
-    // What fails after such a call says where, as usual.
+    // An error after such a call has its usual CONTEXT.
     let fault =
         db.fault(&format!("DO $do$ BEGIN PERFORM kb.set_secret('n', '{KEY}'); PERFORM 1/0; END $do$"));
     assert!(fault.text.contains("SELECT 1/0") && !fault.text.contains(MARK), "{fault:?}");
@@ -91,7 +91,7 @@ fn kb_admin_reads_no_variable_of_the_servers_environment_that_is_not_listed() {
         fault.text.replace(name, "NAME")
     };
     let create = format!("SELECT kb.create_embedder('x', 'openai', 'm', 8, '{url}', 'env:NAME')");
-    // The error does not tell whether there is such a variable.
+    // The error does not reveal whether there is such a variable.
     let there = refused("POSTGRES_PASSWORD", &create);
     assert_eq!(there, refused("POSTGRES_NO_SUCH", &create));
     assert!(!there.contains(PASSWORD));
@@ -100,7 +100,7 @@ fn kb_admin_reads_no_variable_of_the_servers_environment_that_is_not_listed() {
     assert_eq!(db.fault("SELECT kb.alter_embedder('e', secret => 'env:POSTGRES_PASSWORD')").code, "22023");
     assert_eq!(db.fault("SHOW kb.secret_env").code, "42501");
     assert_eq!(db.fault("SET kb.secret_env = 'POSTGRES_PASSWORD'").code, "55P02");
-    // Nor by a row that is there already.
+    // A row that exists already does not help, either.
     db.run("RESET ROLE; UPDATE kb.embedders SET secret = 'env:POSTGRES_PASSWORD' WHERE id = 'e'; SET ROLE kb_admin");
     let before = stub.request_count();
     let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
@@ -125,7 +125,7 @@ fn holds(dir: &Path, text: &str) -> bool {
     })
 }
 
-/// Has the server seal secrets under a key of this name, or none.
+/// Makes the server seal secrets under a key of this name, or under none.
 fn seal(cluster: &Cluster, db: &mut Db, key: Option<&str>) {
     let setting = match key {
         Some(name) => {
@@ -155,14 +155,15 @@ fn a_sealed_key_is_in_no_file_of_the_data_directory_and_works() {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // Without a sealing key the database stores it as it is, which also shows that the search looks in the right place.
+    // Without a sealing key the database stores it as it is, which also shows that the search looks in the
+    // right place.
     set(&mut db, OPEN);
     db.run("CHECKPOINT");
     assert!(holds(&cluster.data(), OPEN));
     seal(&cluster, &mut db, Some("sealing"));
     let url = stub.base_url("openai");
     db.run(&format!("SELECT kb.create_embedder('e', 'openai', 'm', 8, '{url}', 'kb:openai')"));
-    // One that was stored before is read as it is, until it is set again.
+    // A key that was stored before is read as it is, until it is set again.
     let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
     assert!(problem.contains("401"), "{problem}");
     set(&mut db, KEY);
@@ -170,7 +171,7 @@ fn a_sealed_key_is_in_no_file_of_the_data_directory_and_works() {
     assert!(db.one::<bool>("SELECT sealed FROM kb.secrets WHERE name = 'openai'"));
     assert!(db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
     assert!(!holds(&cluster.data(), KEY));
-    // Nor does a sealed value that somebody copies to another name open there.
+    // A sealed value that somebody copies to another name does not open there.
     db.run("INSERT INTO kb.secrets (name, value, sealed) SELECT 'other', value, sealed FROM kb.secrets");
     db.run("SELECT kb.alter_embedder('e', secret => 'kb:other')");
     let problem: String = db.one("SELECT problem FROM kb.check_embedder('e')");
@@ -198,7 +199,7 @@ fn documents_wait_and_do_not_fail_while_the_sealing_key_is_another_or_missing() 
         db.count("kb.jobs WHERE error LIKE '%kb.secret_key%' AND leased_until IS NULL") == 1
     });
     assert_eq!((db.count("kb.failures"), stub.request_count()), (0, 0));
-    // A key that cannot be read stores nothing.
+    // If the sealing key cannot be read, nothing is stored.
     std::fs::remove_file(cluster.path("second")).unwrap();
     let fault = db.fault("SELECT kb.set_secret('fresh', 'sk-fresh-1')");
     assert!(fault.code == "55000" && fault.text.contains("kb.secret_key"), "{fault:?}");

@@ -1,17 +1,17 @@
-//! Promise 6 over the whole surface: whatever a tenant calls answers the same, whether others are there or not. Functions
-//! and views come from the catalog, so that new ones are covered.
+//! Promise 6 over the whole surface: whatever a tenant calls has the same result, whether other tenants exist
+//! or not. Functions and views come from the catalog, so that new ones are covered.
 
 use crate::support::db::Document;
 use crate::support::shadows::surface::{self, Answer, Call};
 use crate::support::{APP, Cluster, Db, Random, texts};
 use std::collections::BTreeMap;
 
-/// What only other tenants have in their names, ids and texts.
+/// Words that only other tenants have in their names, ids and texts.
 const MARK: &str = "victim";
-/// As many as there are group roles, and one that is bound to its tenant.
+/// One role for each group role, and one that is bound to its tenant.
 const ROLES: &[(&str, &str)] =
     &[("reader", "kb_reader"), ("writer", "kb_writer"), ("admin", "kb_admin"), ("bound", "kb_writer")];
-/// What an admin is told of all tenants: the bindings and quotas that are an admin's to make.
+/// What an admin sees of all tenants: the bindings and quotas that an admin sets.
 const ADMINS: &[&str] = &[
     "admin: SELECT * FROM kb.tenant_roles",
     "admin: SELECT * FROM kb.quotas",
@@ -22,7 +22,7 @@ const ADMINS: &[&str] = &[
 const THEIRS: &str = "of_others";
 const COMMON: &str = "common";
 
-/// One tenant with something of everything, and what all share.
+/// One tenant with some of everything, and what all tenants share.
 fn fixture(cluster: &Cluster) -> Db {
     let mut db = cluster.connect(APP);
     for (role, group) in ROLES {
@@ -56,12 +56,12 @@ fn fixture(cluster: &Cluster) -> Db {
     db
 }
 
-/// Tenants whose names are near to that of the one that asks, and roles that are bound to them.
+/// Tenants whose names are similar to that of the one that asks, and roles that are bound to them.
 const OTHERS: &[&str] =
     &["m", "ME", "me ", "%", "_e", "me,m", "{me}", "é", "'", "\\", "null", "other tenant"];
 
-/// Other tenants, with the same ids and texts like those of the first, in tables of their own and in the shared one: which,
-/// how many and with how much is random.
+/// Other tenants, with the same ids and similar texts as the first, in tables of their own and in the shared
+/// one. Their number, names and amounts of data are random.
 fn others_come(cluster: &Cluster, random: &mut Random) {
     let mut db = cluster.connect(APP);
     let count = 2 + random.below(4);
@@ -116,11 +116,11 @@ fn others_come(cluster: &Cluster, random: &mut Random) {
     }
 }
 
-/// The surface, and the same calls about what others have.
+/// The surface, and the same calls about objects of others.
 fn calls(db: &mut Db) -> Vec<Call> {
     let mut calls = surface::calls(db);
-    // What waits is waited for by those whose it is; here it has been done.
-    // An administrator of all tenants is told whether another one has a knowledge base of that name.
+    // What waits is the work of others; here it has been done. An administrator of all tenants learns whether
+    // another one has a knowledge base of that name.
     calls.retain(|call| !call.sql.contains("\"move_knowledge_base\""));
     let about = |call: &Call| {
         let own = "'k'::pg_catalog.text";
@@ -154,7 +154,7 @@ fn play(cluster: &Cluster, calls: &[Call]) -> BTreeMap<String, Answer> {
     all
 }
 
-/// An answer as words; its rows in any order.
+/// An answer as words, with its rows in any order.
 fn words(answer: &Answer) -> Vec<String> {
     let split = |text: &str| -> Vec<String> {
         text.split(|c: char| !(c.is_alphanumeric() || c == '.')).map(str::to_string).collect()
@@ -169,17 +169,17 @@ fn words(answer: &Answer) -> Vec<String> {
     }
 }
 
-/// Words that differ though nobody else came: numbers of a sequence, times.
+/// Words that differ even without other tenants: numbers from sequences, times.
 fn differs_by_itself(once: &[String], again: &[String]) -> Vec<bool> {
     once.iter().zip(again).map(|(once, again)| once != again).collect()
 }
 
 #[test]
 fn no_function_or_view_answers_a_tenant_otherwise_because_of_others() {
-    // One worker all the time: kb.health says which process it is.
+    // The same worker runs all the time, because kb.health shows its pid.
     let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
     let mut db = fixture(&cluster);
-    // Shows that the comparison sees a leak.
+    // This shows that the comparison detects a leak.
     db.run("CREATE FUNCTION kb.planted() RETURNS bigint LANGUAGE sql SECURITY DEFINER RETURN (SELECT count(*) FROM kb.chunks)");
     let calls = calls(&mut db);
     let (once, again) = (play(&cluster, &calls), play(&cluster, &calls));
@@ -266,8 +266,8 @@ fn policies_are_asked_once_for_a_statement_and_leave_its_indexes_usable() {
     }
 }
 
-/// Columns under row-level security whose equality is leakproof and of which the planner has statistics: what rows are looked up by,
-/// states, and names of things. docs/security.md says so.
+/// Columns under row-level security whose equality is leakproof and for which the planner has statistics:
+/// those by which rows are looked up, states, and names of objects. docs/security.md lists them.
 const WITH_STATISTICS: &[&str] = &[
     "bm25_segments.tenant_id",
     "builds.element",

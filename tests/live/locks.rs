@@ -1,4 +1,4 @@
-//! Transactions that stay open, and locks that somebody keeps: they hold up what they hold, and nothing else.
+//! Transactions that stay open and locks that are kept delay only what they lock.
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::succeed;
@@ -42,7 +42,7 @@ fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
                 _ => open.run("SELECT kb.delete_document('k', 'large')"),
             }
             if how == "changed" {
-                // Leases are renewed, but for the one that cannot be.
+                // Leases are renewed, except for the one that cannot be.
                 let lease = "SELECT extract(epoch FROM max(leased_until))::float8 FROM kb.jobs";
                 let before: f64 = db.one(lease);
                 until(SOON, "leases are renewed", || db.one::<f64>(lease) > before);
@@ -62,7 +62,7 @@ fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
             assert_sound(&mut db, "k", if is_gone { 3 } else { 4 }, 0);
             assert_sound(&mut db, "other", 1, 0);
             assert_eq!(db.count("kb.failures"), 0, "{how} {end}");
-            // Paid for twice is at most what somebody was deleting.
+            // At most the document that was being deleted is paid for twice.
             let most = if how == "deleted" { 2 } else { 1 };
             assert!(stub.counts().values().all(|(_, answered)| *answered <= most), "{how} {end}");
         }
@@ -147,7 +147,8 @@ fn an_open_edit_that_delays_a_switch_of_builds_delays_no_other_run() {
     assert_eq!(db.count("kb.chunks WHERE content LIKE 'Edited in a transaction%'"), 1);
 }
 
-/// The live build's batches are refused one by one; documents that are put into both builds must not end with those.
+/// The batches of the live build are refused one by one; documents that are put into both builds must not end
+/// with those.
 #[test]
 fn a_locked_table_of_the_live_build_costs_the_next_build_no_vector() {
     let cluster = crate::cluster!();
@@ -159,7 +160,8 @@ fn a_locked_table_of_the_live_build_costs_the_next_build_no_vector() {
         (0..3).map(|i| Document::new(format!("d{i}"), texts::text(1000 + i, 16, 40))).collect();
     db.run("BEGIN");
     db.put_all("k", &documents);
-    // The next build has more chunks: batches of it are under way when those of the live one are all refused.
+    // The next build has more chunks: its batches are in flight when those of the live one have all been
+    // refused.
     db.run(
         r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 30, "overlap": 0}');
            SELECT kb.ingest('k', 'replace'); COMMIT"#,
@@ -207,12 +209,13 @@ fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() 
     open.run("ROLLBACK");
     assert_sound(&mut db, "dropped", 1, 0);
     assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.query('dropped', 'the harbor', 5)"), 5);
-    // As a transaction does that has asked, and does nothing.
+    // A transaction that has asked a question and then does nothing.
     open.run(&format!("BEGIN; {question}"));
     db.run("SELECT kb.drop_knowledge_base('dropped'); SELECT kb.ingest('replaced', 'replace')");
     db.wait("replaced");
     until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
-    // Nobody is waited for who has only asked or written: those are dropped whose builds are gone.
+    // A transaction that has only asked or written is not waited for: tables whose builds are gone are
+    // dropped.
     until(SOON, "the tables are dropped", || db.count(TABLES) == 2);
     assert_eq!((db.count("kb.builds"), db.one::<i64>(question)), (2, 5));
     open.run("COMMIT");
@@ -235,7 +238,8 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     db.run("SET lock_timeout = '2s'; SELECT kb.delete_document('other', 'b')");
     db.put("other", "c", "Another document.");
     db.wait("other");
-    // Nor does who has deleted chunks, and does nothing, keep a new knowledge base from becoming ready.
+    // A transaction that has deleted chunks and does nothing does not keep a new knowledge base from becoming
+    // ready.
     let mut deletes = cluster.connect(APP);
     deletes.run("BEGIN; SELECT kb.delete_document('other', 'c')");
     open.run("COMMIT");
@@ -316,7 +320,7 @@ fn dropping_a_knowledge_base_succeeds_if_its_vector_table_is_dropped_meanwhile()
     db.put("k", "d", "A text.");
     db.wait("k");
     let table = vector_table(&mut db, "k");
-    // As the worker drops the table of a build that was replaced.
+    // The worker drops the table of a build that was replaced in this way.
     let (mut dropping, mut other) = (cluster.connect(APP), cluster.connect(APP));
     dropping.run(&format!("BEGIN; DROP TABLE {table}"));
     let asks = std::thread::spawn(move || other.run("SELECT kb.drop_knowledge_base('k')"));

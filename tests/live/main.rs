@@ -1,5 +1,5 @@
-//! The promises of kb, tested from outside: each test has a PostgreSQL cluster of its own, is named for
-//! the property it protects, and waits for conditions, never for time. See support/ for how they are run.
+//! The promises of kb, tested from outside. Each test has a PostgreSQL cluster of its own, is named for the
+//! property that it protects, and waits for conditions, never for time. support/ describes how they run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../stub/mod.rs"]

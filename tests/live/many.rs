@@ -1,11 +1,11 @@
-//! Many knowledge bases and tenants: what has no work costs nothing, and all who have some take turns.
+//! Many knowledge bases and tenants: those without work cost nothing, and those with work take turns.
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
 use crate::support::{APP, Db, LONG, SOON, texts, until};
 use std::time::Duration;
 
-/// So many knowledge bases of the session's tenant, in one shared vector table.
+/// Creates this many knowledge bases of the session's tenant, in one shared vector table.
 fn create_many(db: &mut Db, prefix: &str, count: usize) {
     db.run(&format!(
         "SELECT kb.create_knowledge_base('{prefix}' || i, embedder => 'hash', vector_db => 'shared') FROM generate_series(1, {count}) AS i"
@@ -16,7 +16,7 @@ fn create_shared_table(db: &mut Db) {
     db.run("SELECT kb.create_vector_db('shared', 'pgvector', 384)");
 }
 
-/// Rows of kb's tables that statements have read since the server started, by index or not.
+/// The rows of kb's tables that statements have read since the server started, by index or not.
 fn rows_read(db: &mut Db) -> i64 {
     db.one(
         "SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables
@@ -29,7 +29,8 @@ fn looks(db: &mut Db) -> i64 {
     db.one("SELECT idx_scan FROM pg_stat_user_indexes WHERE schemaname = 'kb' AND indexrelname = 'jobs_due'")
 }
 
-/// Rows read for documents of one knowledge base, and then by the idle worker looking for more.
+/// The rows that were read for documents of one knowledge base, and then by the idle worker that looks for
+/// more.
 fn cost_of_documents(db: &mut Db, round: usize) -> i64 {
     // What was done before is reported.
     let settle = |db: &mut Db| {
@@ -61,7 +62,7 @@ fn knowledge_bases_and_tenants_without_work_cost_the_worker_nothing() {
     }
     db.run("RESET kb.tenant");
     let many = cost_of_documents(&mut db, 2);
-    // There are 1,200 more: one visit to each would show.
+    // There are 1,200 more: a visit to each would show.
     assert!(many < 2 * few + 500, "{few} rows were read for 10 knowledge bases, {many} for 1,210");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 21);
 }
@@ -69,12 +70,12 @@ fn knowledge_bases_and_tenants_without_work_cost_the_worker_nothing() {
 #[test]
 fn a_document_costs_no_more_where_there_are_many() {
     let stub = Stub::start(Options::default());
-    // So that requests wait, and documents are looked through together.
+    // Requests wait, and documents are examined together.
     stub.set_latency(Duration::from_millis(20));
     let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8}"#);
-    // No index: only what documents cost.
+    // There is no index, so only documents cost anything.
     db.run("SELECT kb.create_vector_db('v', dimension => 8, config => '{\"min_rows\": 100000000}')");
     db.run("SELECT kb.create_knowledge_base('k', 'e', 'v', chunking => '{\"strategy\": \"none\"}')");
     let put = |db: &mut Db, ids: std::ops::Range<u64>| {
@@ -93,7 +94,7 @@ fn a_document_costs_no_more_where_there_are_many() {
         put(db, ids);
         settle(db) - before
     };
-    // As where there are no statistics: 200 documents are expected.
+    // As without statistics: the planner expects 200 documents.
     db.run("ALTER TABLE kb.chunks ALTER document_id SET (n_distinct = 200)");
     // The worker begins with the first.
     put(&mut db, 0..400);

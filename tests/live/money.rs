@@ -1,4 +1,4 @@
-//! Requests to providers are counted and bounded, and a copy of a database makes none.
+//! Requests to providers are counted and bounded, and a copy of a database sends none.
 
 use crate::stub::{Options, Stub, on_one_day};
 use crate::support::cluster::succeed;
@@ -50,7 +50,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
     let (texts_a, tokens_a, cost_a) = figures(&mut db, "a");
     let (texts_b, tokens_b, _) = figures(&mut db, "b");
     assert_eq!((texts_a, texts_b), (10, 1));
-    // Of a request with texts of both, tokens are shared by estimate.
+    // The tokens of a request with texts of both are divided by estimate.
     assert_eq!(tokens_a + tokens_b, 207, "{tokens_a} and {tokens_b}");
     assert!((cost_a - tokens_a as f64 * 2.5e-6).abs() < 1e-9, "{cost_a}");
     let requests: i64 = db.one("SELECT sum(requests)::bigint FROM kb.usage");
@@ -93,8 +93,8 @@ fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_the
     db.put("k", "more", "A text about castles.");
     db.wait("k");
     until(SOON, "the question is booked", || booked(&mut db) == 3);
-    // Nothing is lost either when it dies at any other moment. Between its commit and the gateway's learning of it, a part
-    // is booked twice: docs/limits.md.
+    // Nothing is lost if it dies at any other moment, either. Between its commit and the moment at which the
+    // gateway learns of it, a part is booked twice: docs/limits.md.
     let worker = cluster.worker(APP);
     db.run(&format!("SELECT pg_terminate_backend({worker})"));
     db.found("k", "another question", 1);
@@ -150,7 +150,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
     assert_eq!(fault.code, "53400", "{fault:?}");
     let by = "SELECT locator ->> 'answered_by' FROM kb.query('k', $1, 1, options => '{\"on_error\": \"keyword\"}')";
     assert_eq!(db.all_with::<String>(by, &[&documents[9].content]), ["keyword"]);
-    // It costs no attempt, and a gateway that is started again knows what was spent.
+    // This costs no attempt, and a restarted gateway knows what was spent.
     assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
     assert_eq!(stub.request_count(), sent);
     db.run(r#"SELECT kb.alter_embedder('e', config => '{"batch_size": 1}')"#);
@@ -160,7 +160,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
     assert_sound(&mut db, "k", 11, 0);
 }
 
-/// A budget bounds what a key spends through all embedders; also for a gateway that is started again.
+/// A budget bounds what a key spends through all embedders, also after a restart of the gateway.
 #[test]
 fn what_other_embedders_spent_with_the_same_key_counts() {
     on_one_day();
@@ -210,7 +210,7 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     cluster.connect("postgres").run("CREATE DATABASE copy");
     succeed(cluster.program("pg_restore").args(["--exit-on-error", "--dbname=copy"]).arg(&file));
     let mut copy = cluster.connect("copy");
-    // Work and questions that cost nothing go on; the others wait and say why.
+    // Work and questions that cost nothing continue; the others wait and give the reason.
     copy.put("here", "new", "A text about castles.");
     copy.wait("here");
     assert_eq!(copy.found("here", "castles", 1), ["new"]);
@@ -255,7 +255,7 @@ fn a_database_made_of_a_template_with_nothing_but_the_extension_may_spend() {
     fresh.wait("k");
     assert_sound(&mut fresh, "k", 1, 0);
     assert_eq!(fresh.found("k", "harbors", 1), ["d"]);
-    // From now on its copies are copies.
+    // From now on, its copies count as copies.
     drop(fresh);
     until(SOON, "nobody is in it", || postgres.try_run("CREATE DATABASE copy TEMPLATE fresh").is_ok());
     let mut copy = cluster.connect("copy");
@@ -298,7 +298,7 @@ fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     assert_eq!(b.count("kb.documents WHERE status = 'ready'"), 2);
     assert_eq!(b.count(says), 0);
     b.found("k", "five words", 1);
-    // A gateway that is started again knows what each has spent.
+    // A restarted gateway knows what each has spent.
     drop((db, a, b));
     cluster.stop("fast", 30);
     cluster.up();
@@ -309,7 +309,7 @@ fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     assert_eq!(stub.request_count(), sent);
     b.found("k", "four words", 1);
     assert!(stub.request_count() > sent);
-    // No attempt was burnt, and a larger share lets all go on at once.
+    // No attempt was used, and a larger share lets all continue at once.
     assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
     db.run(r#"SELECT kb.alter_embedder('e', config => '{"daily_token_budget": 1000, "tenant_share": 1}')"#);
     a.wait("k");

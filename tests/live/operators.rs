@@ -1,4 +1,4 @@
-//! What those who run a server see of kb: in its log, in pg_stat_activity, in kb.health and in kb.monitor.
+//! What the operators of a server see of kb: in its log, in pg_stat_activity, in kb.health and in kb.monitor.
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::cluster::PRELOAD;
@@ -138,7 +138,7 @@ fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
     }
     let mut plain = cluster.connect_as(APP, "plain");
     assert_eq!(plain.fault("SELECT FROM kb.monitor()").code, "42501");
-    // A tenant's reader is no monitor.
+    // A tenant's reader is no monitoring role.
     db.run("GRANT kb_admin TO plain");
     assert_eq!(plain.fault("SELECT FROM kb.monitor()").code, "42501");
 }
@@ -153,7 +153,8 @@ fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
     db.run("ALTER SYSTEM SET autovacuum = on");
     db.run("SELECT pg_reload_conf()");
     until(LONG, "autovacuum has been there", || {
-        // The table was large once: a share of its rows would be many. Who counts its rows meanwhile finds few.
+        // The table was large once, so a fraction of its rows would be many. A session that counts its rows
+        // meanwhile finds few.
         db.run(
             "UPDATE pg_class SET reltuples = 1e6, relpages = 20000 WHERE oid = 'kb.jobs'::regclass AND reltuples < 1e6
                  AND NOT EXISTS (SELECT FROM pg_stat_user_tables WHERE relid = oid AND autovacuum_count > 0)",
@@ -185,7 +186,7 @@ fn a_document_that_waits_says_why_as_its_job_does_and_no_more_when_it_is_ready()
 fn a_refused_connection_is_reported_with_its_cause_even_during_a_pause() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // Nobody listens where a listener is gone.
+    // Nothing listens on the port of a listener that was closed.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     db.run(&format!(
         "SELECT kb.create_embedder('e', 'openai', 'model', 8, 'http://{address}/v1',

@@ -1,9 +1,10 @@
-//! No vector is without its chunk: triggers hold that true (`sql/tables.sql`), in whichever order and isolation sessions write vectors and
-//! delete chunks.
+//! No vector exists without its chunk: triggers ensure this (`sql/tables.sql`), in whichever order and at
+//! whichever isolation level sessions write vectors and delete chunks.
 
 use crate::support::{APP, Cluster, Db, Fault, SOON, texts, until, vector_table};
 
-/// A knowledge base of some chunks in a vector database, whose vectors are in `public.copy` only; its table, and the chunks.
+/// A knowledge base of some chunks in a vector database, whose vectors are in `public.copy` only; its table,
+/// and the chunks.
 fn fixture(cluster: &Cluster) -> (Db, String, Vec<String>) {
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_vector_db('v', dimension => (SELECT dimension FROM kb.embedders WHERE id = 'hash'))");
@@ -31,7 +32,7 @@ fn orphans(db: &mut Db, table: &str) -> i64 {
     ))
 }
 
-/// Does something that has to wait for `first`, which then ends so. What came of it.
+/// Does something that has to wait for `first`, which then ends in this way. Returns the result.
 fn after(db: &mut Db, first: &mut Db, end: &str, second: &mut Db, statement: &str) -> Result<(), Fault> {
     std::thread::scope(|scope| {
         let done = scope.spawn(|| second.try_run(statement));
@@ -56,12 +57,12 @@ fn a_vector_and_the_deletion_of_its_chunk_wait_for_each_other_in_every_order() {
         // The snapshot is older than what the other one does.
         let begin = format!("BEGIN ISOLATION LEVEL {isolation}; SELECT count(*) FROM kb.chunks");
         for (does, end, then, expected, left) in [
-            // Who writes is waited for, and so is found.
+            // The writer is waited for, so its vector is found.
             ("writes", "COMMIT", "deletes", hidden, hidden.is_some()),
             ("writes", "ROLLBACK", "deletes", None, false),
             ("deletes", "COMMIT", "writes", refused, false),
             ("deletes", "ROLLBACK", "writes", None, true),
-            // One that is there is deleted with its chunk: what is to be done on conflict is not done without one.
+            // An existing vector is deleted with its chunk: ON CONFLICT does nothing when there is none.
             ("deletes what has one", "COMMIT", "writes on conflict", refused, false),
         ] {
             let chunk = chunks.next().unwrap();
@@ -112,13 +113,13 @@ fn part_of_a_transaction_that_is_undone_leaves_no_vector_without_its_chunk() {
     let cluster = crate::cluster!("lock_timeout = '2s'");
     let (mut db, table, chunks) = fixture(&cluster);
     let (mut first, mut second) = (cluster.connect(APP), cluster.connect(APP));
-    // A vector that was undone is not waited for.
+    // A vector that was rolled back is not waited for.
     let undone = |statement: String| format!("BEGIN; SAVEPOINT s; {statement}; ROLLBACK TO s");
     first.run(&undone(writes(&table, &chunks[0])));
     second.run(&deletes(&chunks[0]));
     assert_eq!(first.fault(&writes(&table, &chunks[0])).code, "23503");
     first.run("ROLLBACK");
-    // Nor is the end of a chunk, and its vector is there again.
+    // Nor is the deletion of a chunk, and its vector is there again.
     db.run(&writes(&table, &chunks[1]));
     first.run(&undone(deletes(&chunks[1])));
     second.run(&writes(&table, &chunks[2]));
@@ -167,7 +168,7 @@ fn no_statement_parts_a_vector_from_its_chunk() {
         db.run("ROLLBACK");
     }
     assert_eq!(db.count(&table), vectors);
-    // A trigger that does not fire is told of.
+    // A trigger that does not fire is reported.
     let tables = "SELECT detail FROM kb.health() WHERE component = 'tables'";
     for state in ["DISABLE TRIGGER", "ENABLE REPLICA TRIGGER"] {
         db.run(&format!("ALTER TABLE {table} {state} vector_written"));

@@ -23,7 +23,7 @@ fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
             "kb.health() WHERE component = 'providers' AND status = 'warning' AND detail LIKE '%e%paused%'",
         ) == 1
     });
-    // While the breaker is open nothing is burnt: neither requests nor attempts.
+    // While the breaker is open nothing is used up: neither requests nor attempts.
     let sent = stub.request_count();
     assert!(sent <= 40, "{sent} requests to a provider that is down");
     stub.always(None);
@@ -34,7 +34,7 @@ fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
 #[test]
 fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends() {
     let stub = Stub::start(Options::default());
-    // The level is the default one, and so is what writes: nobody has to look for it.
+    // The log level and the writer of the message are the defaults, so nobody has to look for it.
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.run("SET kb.tenant = 'acme'");
@@ -46,7 +46,7 @@ fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends()
         let of_kb = |line: &&str| line.contains("LOG:  kb: ") && line.contains(what);
         cluster.log().lines().filter(of_kb).map(str::to_string).collect()
     };
-    // The stub's message of a fault repeats what it was sent.
+    // The stub's message of a fault repeats the text that it was sent.
     stub.always(Some(Fault::Status(500)));
     let documents = texts::documents(0..30, 12);
     db.put_all("k", &documents);
@@ -79,23 +79,23 @@ fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 5000, "retry": {"max_attempts": 1}}"#);
     db.create_kb("k", "e", "{}");
     stub.always(Some(Fault::Never));
-    // A gateway that must be started first takes its time.
+    // A gateway that has to be started first takes some time.
     db.run("SELECT kb.embed('hash', ARRAY['a text'])");
-    // The client's patience ends before that of the embedder. The gateway answers when a twentieth of it is left:
-    // enough time on a busy machine, too.
+    // The client gives up before the embedder does. The gateway answers when a twentieth of the time is left,
+    // which is enough on a busy machine, too.
     db.run("SET kb.gateway_timeout = '3s'");
     let fault = db.fault("SELECT * FROM kb.query('k', 'where is the harbor?')");
     assert!(
         fault.code == "08006" && fault.message.contains("embedder \"e\": no answer within 3000 ms"),
         "{fault:?}"
     );
-    // Requests whose client has left count for the breaker all the same.
+    // Requests whose client has left still count for the breaker.
     db.run("SET kb.gateway_timeout = '300ms'");
     for i in 0..4 {
         db.fault(&format!("SELECT * FROM kb.query('k', 'question {i}')"));
     }
     until(SOON, "it is left alone", || db.fault("SELECT * FROM kb.query('k', 'one more')").code == "53400");
-    // A late answer is remembered and booked: none can come in time.
+    // A late answer is remembered and booked; no answer can arrive in time.
     stub.always(None);
     stub.set_latency(std::time::Duration::from_millis(450));
     let asked = "SELECT * FROM kb.query('k', 'where is the castle?')";
@@ -136,7 +136,7 @@ fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
     db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{\"on_error\": \"keyword\"}')");
     assert_eq!(db.count(&format!("kb.query('k', 'castle on Mondays') WHERE {marked}")), 1);
     db.fault("SELECT * FROM kb.query('k', 'castle', options => '{\"on_error\": \"error\"}')");
-    // An answer by keyword has nobody else's rows either.
+    // An answer by keyword contains nobody else's rows, either.
     db.run("SET kb.tenant = 'b'");
     assert_eq!(db.fault("SELECT * FROM kb.query('k', 'castle')").code, "42704");
     db.run("RESET kb.tenant");
@@ -175,7 +175,7 @@ fn what_a_provider_said_of_one_tenants_text_is_told_to_no_other_tenant_or_databa
             let told = other.fault("SELECT kb.embed('e', ARRAY['a question'])");
             assert_eq!(told.code, "53400", "{told:?}");
             assert!(told.message.contains(&fault.status().to_string()), "{told:?}");
-            // What is said of its own text, where that was sent, it may read.
+            // The client may read what is said of its own text, where that was sent.
             let is_own = stub.seen("a question") > sent;
             assert!(is_own || !told.text.contains("the stub says"), "{told:?}");
         }

@@ -1,5 +1,5 @@
-//! A knowledge base that grows large in a shared vector table gets a table of its own: nothing is lost on the way, nobody
-//! waits, and what stays has no index.
+//! A knowledge base that grows large in a shared vector table gets a table of its own: nothing is lost on the
+//! way, no session waits, and the rest has no index.
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const MIN_ROWS: usize = 300;
 
-/// Knowledge bases small and large, which share a vector table; by the stub, where one is given.
+/// Small and large knowledge bases that share a vector table; with the stub as embedder, if one is given.
 fn sharing(stub: Option<&Stub>) -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&["kb.worker_idle_timeout = '1h'"])?;
     let mut db = cluster.connect(APP);
@@ -41,7 +41,7 @@ fn indexes(db: &mut Db) -> Vec<String> {
     )
 }
 
-/// Says at its end that it is over.
+/// Sets a flag when it ends.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -80,7 +80,7 @@ fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
     assert_eq!(db.count(&own), count);
     assert_eq!(db.count("kb.vectors_both"), MIN_ROWS as i64 - 10);
     until(LONG, "its own table has an index", || indexes(&mut db) == [own.as_str()]);
-    // Edits and deletes go on there, and new ones of the other into the shared table.
+    // Edits and deletes continue there, and new documents of the other go into the shared table.
     db.put("large", "d5000", "The lighthouse was painted in the spring.");
     db.run("SELECT kb.delete_document('large', 'd5001')");
     db.put("small", "more", "The keeper has a dog.");
@@ -110,12 +110,13 @@ fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
 #[test]
 fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
     let stub = Stub::start(Options::default());
-    // 160 texts a second at most, on whatever machine.
+    // At most 160 texts a second, on any machine.
     stub.set_latency(Duration::from_millis(100));
     let Some((cluster, mut db)) = sharing(Some(&stub)) else { return };
     db.put_all("small", &documents(0..20));
     db.put_all("large", &documents(1000..1000 + 4 * MIN_ROWS as u64));
-    // A transaction that has deleted a document stays open for a while: the move waits for it, and nobody for the move.
+    // A transaction that has deleted a document stays open for a while. The move waits for it, and no session
+    // waits for the move.
     let mut deleting = cluster.connect(APP);
     until(LONG, "work is under way", || db.vectors("large") > 50);
     deleting.run("BEGIN; SELECT kb.delete_document('small', 'd1')");
@@ -139,11 +140,11 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
             }
             questions
         });
-        // Also when an assertion fails: the scope waits for the thread.
+        // Also if an assertion fails, because the scope waits for the thread.
         let over = Over(&is_over);
         deleting.run("COMMIT");
         let own = until_moved(&mut db);
-        // What is under way goes there, too.
+        // What is in flight goes there, too.
         let (jobs, vectors) = (db.jobs(), db.count(&own));
         assert!(jobs > 100, "{jobs} jobs are left: give more work");
         until(LONG, "more vectors are written", || {
@@ -154,7 +155,7 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
         asking.join().unwrap()
     });
     assert!(questions > 0);
-    // Killed with documents under way, it goes on in the new table.
+    // After a kill with documents in progress, it continues in the new table.
     signal(cluster.worker(APP), libc::SIGTERM);
     stub.set_latency(Duration::ZERO);
     db.wait("large");

@@ -1,10 +1,11 @@
-//! Where an index misses much whatever ef_search is, ef_search "auto" finds all the same: by comparing all while that is quick, and by
-//! a denser graph beyond.
+//! If an index misses much at every ef_search, ef_search "auto" still finds all: by comparing all vectors
+//! while that is quick, and by a denser graph beyond that.
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, until, vector_table};
 
-/// Documents in two groups without a common word, each nearly the same text many times: an HNSW graph finds its way to few of them.
+/// Documents in two groups without a common word, each nearly the same text many times, so that few of them
+/// can be reached in an HNSW graph.
 fn fixture(documents: usize) -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
@@ -24,7 +25,7 @@ fn put(db: &mut Db, numbers: std::ops::Range<usize>) {
     db.wait("k");
 }
 
-/// How many documents are not among the three that are found by their own text.
+/// The number of documents that are not among the three that their own text finds.
 fn missed(db: &mut Db) -> i64 {
     db.count(
         "kb.documents d WHERE NOT EXISTS (
@@ -43,7 +44,7 @@ fn ef_search_auto_finds_every_document_by_its_text_even_if_the_index_misses_many
     assert!(missed(&mut db) > 100, "the index finds them all: this shows nothing");
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
     assert!(missed(&mut db) > 100, "it was not measured yet");
-    // What was measured is of all answers from now on: no search is by the index.
+    // The measurement applies to all answers from now on: no search uses the index.
     let measured = "SELECT recall = 1 AND ef_search IS NULL AND sample > 0 FROM kb.measure_recall('k', 400)";
     assert!(db.one::<bool>(measured));
     assert_eq!(missed(&mut db), 0);
@@ -51,10 +52,10 @@ fn ef_search_auto_finds_every_document_by_its_text_even_if_the_index_misses_many
     let dense =
         "SELECT kb.explain('k', 'ship 7', 3) -> 'dense' @> '{\"has_index\": false, \"index_misses\": true}'";
     assert!(db.one::<bool>(dense));
-    // Who says how far to look gets that.
+    // A caller who specifies ef_search gets that.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": 1000}')"#);
     assert!(missed(&mut db) > 100);
-    // When comparing all takes long the index is asked again: what it finds was kept.
+    // When comparing all takes long, the index is used again; its measured recall was kept.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"ef_search": "auto"}')"#);
     assert!(db.one::<bool>("SELECT recall < 0.97 AND ef_search = 1000 FROM kb.index_recall"));
     assert_eq!(hint(&mut db), "ok: ");
@@ -90,7 +91,7 @@ fn where_comparing_all_takes_long_a_poor_index_is_built_again_with_more_edges() 
     let config =
         "SELECT config @> '{\"m\": 32, \"ef_construction\": 400, \"min_rows\": 1000}' FROM kb.builds";
     assert!(db.one::<bool>(config));
-    // When it has all edges that kb gives one, and still misses some, the hint is another.
+    // When it has the most edges that kb gives an index and still misses some, the hint is another.
     db.run("UPDATE kb.builds SET config = config || '{\"m\": 64, \"ef_construction\": 200}'");
     let at_the_end = hint(&mut db);
     assert!(at_the_end.contains("larger min_rows, below which all vectors are compared"), "{at_the_end}");

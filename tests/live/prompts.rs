@@ -1,4 +1,5 @@
-//! Answers as one text for a prompt within a number of tokens, and answers of several knowledge bases in one order.
+//! Answers as one text for a prompt within a number of tokens, and answers of several knowledge bases in one
+//! order.
 
 use crate::support::{APP, Db, texts};
 use serde_json::Value;
@@ -66,7 +67,7 @@ fn a_context_cuts_its_best_passage_rather_than_be_empty_and_names_what_is_in_it(
         &[quote],
     );
     assert!(exact);
-    // A row that does not fit makes room for those behind it.
+    // A row that does not fit makes room for later ones.
     let fitting: Vec<String> =
         db.all_with("SELECT external_id FROM kb.query('k', $1, max_tokens => 100)", &[quote]);
     assert_eq!(fitting, ["short"]);
@@ -117,7 +118,7 @@ fn of_knowledge_bases_with_one_fingerprint_the_better_rows_come_first_in_every_m
         let found = order(&mut db, &format!(", -1, mode => '{mode}'"));
         let ticket = found.iter().position(|id| id.starts_with('t')).unwrap_or(found.len());
         let pages = found.iter().filter(|id| !id.starts_with('t')).count();
-        // By words alone a ticket that has one of the rarer words is behind the page that has nearly all.
+        // By words alone, a ticket that has one of the rarer words is behind the page that has nearly all.
         let before = if mode == "keyword" { 1 } else { pages };
         assert!(found[0] == "leave" && pages >= 2 && ticket >= before, "{mode}: {found:?}");
     }
@@ -133,7 +134,7 @@ fn of_knowledge_bases_with_one_fingerprint_the_better_rows_come_first_in_every_m
     db.run(r#"SELECT kb.alter_knowledge_base('tickets', retrieval => '{"min_score": 0.9}')"#);
     assert_eq!(order(&mut db, "").iter().filter(|id| id.starts_with('t')).count(), 0);
     assert!(order(&mut db, "").len() == 3 && order(&mut db, ", -1").len() == 6);
-    // One is asked by words, the other by meaning: ranks.
+    // One is searched by words, the other by meaning, so they are joined by rank.
     db.run(r#"SELECT kb.alter_knowledge_base('tickets', retrieval => '{"mode": "keyword"}')"#);
     let ranks: Vec<f64> =
         db.all_with("SELECT rank_score FROM kb.query(ARRAY['tickets', 'handbook'], $1, 2)", &[&question]);
@@ -146,7 +147,7 @@ fn of_knowledge_bases_with_one_fingerprint_the_better_rows_come_first_in_every_m
         ));
         assert_eq!(fault.code, code, "{weights}: {fault:?}");
     }
-    // The same rows as one text, whose blocks say where they are from.
+    // The same rows as one text, whose blocks name their knowledge bases.
     let sql = "SELECT b ->> 'kb_id' || ' ' || (b ->> 'external_id') FROM kb.context(ARRAY['tickets', 'handbook'], $1, 400,
          top_k => 4, mode => 'dense') c, jsonb_array_elements(c.blocks) b ORDER BY (b ->> 'index')::int";
     let blocks: Vec<String> = db.all_with(sql, &[&question]);

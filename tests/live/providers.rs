@@ -1,4 +1,4 @@
-//! Documents and questions by way of a remote provider: what fails, fails alone.
+//! Documents and questions by way of a remote provider: a failure affects nothing else.
 
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::db::Document;
@@ -33,18 +33,18 @@ fn documents_and_questions_go_by_the_provider_and_each_text_once() {
     );
     assert!(stored.iter().zip(vector(&text, 8)).all(|(a, b)| (a - b).abs() < 1e-5), "{stored:?}");
     assert_eq!(db.found("k", &text, 1), ["d7"]);
-    // Asked before: not sent again.
+    // It was asked before, so it is not sent again.
     let before = stub.request_count();
     assert_eq!(db.found("k", &text, 1), ["d7"]);
     assert_eq!(stub.request_count(), before);
-    // Batches were filled over many documents.
+    // Batches were filled with chunks of many documents.
     assert!(before < 40, "{before} requests");
     assert_eq!(stub.complaints(), [] as [String; 0]);
 }
 
 #[test]
 fn small_documents_of_many_knowledge_bases_share_requests() {
-    // While one request is answered, the texts of all come to the gateway.
+    // While one request is answered, the texts of all sessions arrive at the gateway.
     let stub = Stub::start(Options { latency: std::time::Duration::from_secs(1), ..Options::default() });
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
@@ -82,7 +82,7 @@ fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
     assert!(error.contains(": chunk ") && error.contains("400"), "{error}");
     assert_eq!(db.count("kb.failures"), 1);
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 50);
-    // Its other chunks are there and found.
+    // Its other chunks exist and are found.
     assert_eq!(db.found("k", &parts[4], 1), ["bad"]);
     stub.accept_texts();
     stub.forget();
@@ -117,7 +117,7 @@ fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!("kb.max_attempts = 2");
     let mut db = cluster.connect(APP);
-    // So slow to fail that the breaker sees few faults.
+    // Failures are so slow that the breaker sees few faults.
     db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}}"#);
     db.create_kb("k", "e", WHOLE);
     stub.always(Some(Fault::Truncated));
@@ -136,7 +136,7 @@ fn one_text_that_a_provider_breaks_on_is_listed_and_nobody_waits_for_it_for_ever
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!("kb.max_attempts = 3");
     let mut db = cluster.connect(APP);
-    // More requests in an attempt than faults that open the breaker.
+    // An attempt makes more requests than the number of faults that open the breaker.
     db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 6, "base_ms": 1, "max_ms": 2}}"#);
     db.create_kb("k", "e", WHOLE);
     stub.refuse_text("poison", Fault::Status(500));
@@ -156,7 +156,7 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("well", &well, "{}");
-    // More than may be under way for one embedder, and more of them than may be under way in all.
+    // More than may be in flight for one embedder, and more of them than may be in flight in all.
     for i in 0..7 {
         db.create_stub_embedder(&format!("dead{i}"), &dead, r#"{"timeout_ms": 600000}"#);
         db.create_kb(&format!("stuck{i}"), &format!("dead{i}"), WHOLE);
@@ -182,7 +182,7 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
 #[test]
 fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
     let stub = Stub::start(Options { latency: std::time::Duration::from_millis(200), ..Options::default() });
-    // So a crash takes little of what the worker has committed (with synchronous_commit off).
+    // A crash therefore takes little of what the worker has committed (with synchronous_commit off).
     let mut cluster = crate::cluster!(crate::support::cluster::PRELOAD, "wal_writer_delay = '10ms'");
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);
@@ -205,7 +205,7 @@ fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
         "a text was sent more than once per kill and once more"
     );
     let again: usize = counts.values().map(|(seen, _)| seen - 1).sum();
-    // What was under way, at the provider or waiting for it, at each kill.
+    // The texts in flight, at the provider or waiting for it, at each kill.
     assert!(again <= 2 * 4 * 8 * 2, "{again} texts were sent again");
 }
 
@@ -264,7 +264,7 @@ fn equal_texts_that_are_under_way_at_one_time_are_sent_once() {
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
     db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
-    // Each with a paragraph of its own and one that all have.
+    // Each has a paragraph of its own and one that all share.
     let common = texts::paragraph(4242, 20);
     let documents: Vec<Document> = (0..100)
         .map(|i| Document::new(format!("d{i}"), format!("{}\n\n{common}", texts::paragraph(i, 20))))
@@ -332,13 +332,13 @@ fn documents_of_one_chunk_are_sent_together_in_full_requests() {
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8, "timeout_ms": 60000}"#);
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 700));
-    // No more are cut while so many wait.
+    // No more are cut while this many wait.
     until(LONG, "the provider has eight requests", || stub.request_count() == 8);
     stub.hold(false);
     db.wait("k");
     let sizes: Vec<usize> = stub.requests().iter().map(|seen| seen.texts.len()).collect();
     assert_eq!(sizes.iter().sum::<usize>(), 700, "each is sent once");
-    // Until it has one request's worth it is not kept waiting.
+    // Until it has enough for one request it does not have to wait.
     assert!(sizes[..8].iter().filter(|size| **size == 96).count() >= 4, "{sizes:?}");
 }
 
@@ -387,11 +387,11 @@ fn a_question_is_remembered_for_the_tenant_who_asked_and_by_its_right_only() {
     assert_eq!(asked(&mut db, "k", "a"), (1, true));
     assert_eq!(asked(&mut db, "k", "a"), (0, true), "it is remembered");
     assert_eq!(asked(&mut db, "k", "b"), (1, true), "another tenant learns that it was asked");
-    // The same embedder but for an invalid key: the provider refuses, though the vector is remembered.
+    // The same embedder with an invalid key: the provider refuses, although the vector is remembered.
     assert_eq!(asked(&mut db, "other", "a"), (1, false));
-    // Nor does a key that was taken away open what it opened.
+    // A key that was withdrawn no longer opens what it opened.
     db.run("SELECT kb.drop_secret('good')");
     assert_eq!(asked(&mut db, "k", "a"), (0, false));
-    // Nobody learns how many questions there were.
+    // The number of questions is not revealed.
     assert_eq!(db.count("kb.health() WHERE detail ~ 'quer|question|remember'"), 0);
 }

@@ -1,11 +1,12 @@
-//! The query log: what is asked is kept where a knowledge base wants it, by whatever transaction, and never at a question's cost.
+//! The query log: questions are kept if a knowledge base specifies it, by any transaction, and never at the
+//! cost of a question.
 
 use crate::support::cluster::PRELOAD;
 use crate::support::{APP, Db, LONG, SOON, signal, texts, until};
 
 const NEVER: &str = "00000000-0000-4000-8000-000000000000";
 
-/// A knowledge base of three documents that logs this share.
+/// A knowledge base of three documents that logs this share of questions.
 fn fill(db: &mut Db, kb: &str, log: f64) {
     db.run(&format!("SELECT kb.create_knowledge_base('{kb}', 'hash', retrieval => '{{\"log\": {log}}}')"));
     for i in 0..3 {
@@ -20,7 +21,7 @@ fn until_logged(db: &mut Db, query: &str) {
     });
 }
 
-/// Asks, and gives the chunk of the first row and the id under which it is logged.
+/// Asks a question, and returns the chunk of the first row and the id under which the question is logged.
 fn ask(db: &mut Db, kb: &str, query: &str) -> (String, Option<String>) {
     let sql = "SELECT chunk_id::text, locator ->> 'query_id' FROM kb.query($1, $2, 2) ORDER BY rank LIMIT 1";
     let row = db.0.query_one(sql, &[&kb, &query]).unwrap();
@@ -55,12 +56,12 @@ fn only_knowledge_bases_that_log_have_their_questions_logged_with_the_answers() 
     assert_eq!((row.get::<_, i32>(2), row.get::<_, i32>(3), row.get::<_, i32>(5)), (2, 2, 2));
     assert_eq!(row.get::<_, String>(4), "dense");
     assert!((6..10).all(|column| row.get::<_, bool>(column)), "{row:?}");
-    // Without an answer, and by words, which ask no embedder.
+    // A question without an answer, and one by words, which uses no embedder.
     db.run(r#"SELECT * FROM kb.query('k', 'xyzzy?', filter => '{"n": 1}', mode => 'keyword')"#);
     until_logged(&mut db, "xyzzy?");
     let empty: Vec<String> = db.all("SELECT query || mode || filter FROM kb.query_log WHERE row_count = 0");
     assert_eq!(empty, [r#"xyzzy?keyword{"n": 1}"#]);
-    // Each of several knowledge bases for itself; long ones are cut; what measures is not logged.
+    // Each of several knowledge bases logs for itself; long questions are cut; measurements are not logged.
     let long = "harbor ".repeat(1000);
     db.one_with::<i64>("SELECT count(*) FROM kb.query(ARRAY['k', 'silent'], $1)", &[&long]);
     until_logged(&mut db, &long[..1000]);
@@ -84,7 +85,7 @@ fn a_question_is_logged_after_a_rollback_in_read_only_mode_and_after_its_session
     db.run("BEGIN READ ONLY; SELECT * FROM kb.query('k', 'read only?'); COMMIT");
     until_logged(&mut db, "rolled back?");
     until_logged(&mut db, "read only?");
-    // No worker runs any more: a question has it started. The session leaves at once.
+    // No worker runs any more: a question starts one. The session leaves at once.
     for i in 0..10 {
         until(SOON, "the worker has left", || cluster.processes("kb worker", Some(APP)).is_empty());
         let question = format!("in passing {i}?");
@@ -168,7 +169,8 @@ fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them(
     until_logged(&mut db, "asked by b?");
     let all = "SELECT query FROM kb.query_log ORDER BY 1";
     assert_eq!(writer.all::<String>(all), ["asked by a?"]);
-    // Who reads that of another tenant's knowledge base owns the question, and not what is said to others' questions.
+    // A tenant that reads another tenant's knowledge base owns its questions, and sees no feedback on others'
+    // questions.
     assert_eq!(reader.fault(&say(&id, &chunk, "true")).code, "22023");
     reader.run(&say(&of_b.unwrap(), &chunk_of_b, "true"));
     writer.run("SET kb.tenant = 'b'");
@@ -246,17 +248,17 @@ fn a_gateway_that_is_down_or_stopped_and_a_flood_cost_no_question_anything() {
     };
     ask(&mut db, "first", 1);
     until_logged(&mut db, "first1");
-    // It does not read: the socket is full after some hundred.
+    // The gateway does not read: the socket is full after some hundred questions.
     let gateway = cluster.gateway();
     signal(gateway, libc::SIGSTOP);
     db.run("SET kb.gateway_timeout = '10min'");
-    // One that waited for it would not come to an end.
+    // A question that waited for it would not end.
     ask(&mut db, "stopped", 3000);
     signal(gateway, libc::SIGCONT);
     signal(gateway, libc::SIGTERM);
     until(SOON, "the gateway is gone", || cluster.try_gateway() != Some(gateway));
     ask(&mut db, "down", 1);
-    // More than may wait, in no time; then it goes on.
+    // More than may wait, in no time; then it continues.
     ask(&mut db, "flood", 3000);
     let mut other = cluster.connect(APP);
     until(SOON, "questions are logged again", || {

@@ -1,10 +1,10 @@
-//! docs/reference/ says what the database has: functions, settings, tables, views and SQLSTATEs.
+//! docs/reference/ lists what the database has: functions, settings, tables, views and SQLSTATEs.
 
 use crate::support::pages::{quoted, rows, sections, text};
 use crate::support::{APP, Db};
 use std::collections::BTreeSet;
 
-/// The lines that a page lacks, and those that it has and should not have.
+/// The lines that a page lacks, and those that it should not have.
 fn difference(page: &str, says: &BTreeSet<String>, is: &BTreeSet<String>) -> String {
     assert!(!is.is_empty(), "{page}");
     let lacks = is.difference(says).map(|line| format!("{page} lacks {line}\n"));
@@ -84,7 +84,7 @@ fn settings(db: &mut Db) -> String {
             "configuration file" => "sighup",
             other => panic!("{name} is set by {other}"),
         };
-        // Of a text the range is words.
+        // The range of a text consists of words.
         let (default, range) = match quoted(default).next() {
             Some("''") => (String::new(), String::new()),
             Some(text) => (text.to_string(), String::new()),

@@ -1,12 +1,13 @@
-//! Texts that repeat themselves: a question makes one scan, which goes on where some rows are copies of others, hidden or left out,
-//! and reads the texts of its answer alone.
+//! Texts that repeat themselves: a question makes one scan, which continues if some rows are copies of
+//! others, hidden or left out, and reads only the texts of its answer.
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, LONG, texts, until, vector_table};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// A thousand texts, of which one in fifty occurs in 2 to 40 documents, so that a third of these repeat others; all name the harbor.
+/// A thousand texts, of which one in fifty occurs in 2 to 40 documents, so that a third of the documents
+/// repeat others; all name the harbor.
 fn fixture() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
@@ -38,7 +39,7 @@ fn explained(db: &mut Db, question: &str, arguments: &str) -> Value {
     serde_json::from_str(&db.one_with::<String>(&sql, &[&question])).unwrap()
 }
 
-/// How many rows a question's answer has, after it was asserted that no two have one text.
+/// The number of rows of a question's answer, after asserting that no two have the same text.
 fn distinct(db: &mut Db, question: &str, arguments: &str) -> i64 {
     let sql =
         format!("SELECT count(*) || ' ' || count(DISTINCT content) FROM kb.query('k', $1, {arguments})");
@@ -91,7 +92,7 @@ fn an_answer_has_as_many_rows_as_there_are_texts_whatever_repeats_itself() {
             assert_eq!(distinct(&mut db, &question(5), &arguments), top_k, "{arguments}");
         }
     }
-    // Each leg's hundred are copies of one text.
+    // The hundred candidates of each leg are copies of one text.
     db.put_all(
         "k",
         &(0..150).map(|i| Document::new(format!("same{i}"), "harbor lantern")).collect::<Vec<_>>(),
@@ -99,7 +100,7 @@ fn an_answer_has_as_many_rows_as_there_are_texts_whatever_repeats_itself() {
     db.wait("k");
     let arguments = "10, -1, mode => 'hybrid'";
     assert_eq!(distinct(&mut db, "harbor lantern", arguments), 10);
-    // What is diverse is looked for in the scan that found too few.
+    // Diversification continues the scan that found too few.
     let diverse = explained(&mut db, "harbor lantern", r#"20, -1, options => '{"collapse": 0.9}'"#);
     let scans = diverse["dense"]["scans"].as_array().unwrap();
     assert!(scans.len() == 1 && scans[0]["given"].as_u64().unwrap() > 150, "{diverse}");
@@ -121,7 +122,7 @@ fn a_scan_goes_on_over_rows_that_policies_hide() {
     {
         for top_k in [10, 100] {
             let arguments = format!("{top_k}, -1, mode => '{mode}', options => '{options}'");
-            // The nearest twenty or more are hidden.
+            // The twenty or more nearest are hidden.
             for i in [10, 14, 18] {
                 assert_eq!(distinct(&mut reader, &question(i), &arguments), top_k, "{arguments}");
             }
@@ -131,7 +132,7 @@ fn a_scan_goes_on_over_rows_that_policies_hide() {
     let mut found = |question: &str| -> HashSet<String> {
         reader.one_with::<Vec<String>>(sql, &[&question]).into_iter().collect()
     };
-    // What a caller sees is what is nearest of what there is for it.
+    // A caller sees the nearest of what it may read.
     let table = vector_table(&mut db, "k");
     let (mut same, mut all) = (0, 0);
     for i in 0..10 {
@@ -172,7 +173,7 @@ fn an_error_while_a_scan_goes_on_leaves_nothing_open_and_nobody_else_behind() {
              END$$"
     ));
     db.run("SET hnsw.ef_search = 77");
-    // The scan is opened, gives ten rows, and fails when it goes on.
+    // The scan is opened, returns ten rows, and fails when it continues.
     assert_eq!(db.one_with::<String>("SELECT public.asked($1)", &[&question(5)]), "postgres 77 none 0");
     assert_eq!(
         db.one::<String>("SELECT current_user || ' ' || (SELECT count(*) FROM pg_cursors WHERE name <> '')"),

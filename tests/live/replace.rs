@@ -1,4 +1,4 @@
-//! kb.ingest: what a run rebuilds is switched to in one commit.
+//! kb.ingest: a run switches to what it has rebuilt in one commit.
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::db::Document;
@@ -13,7 +13,8 @@ fn documents() -> Vec<Document> {
     (0..DOCUMENTS).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 6, 35))).collect()
 }
 
-/// A knowledge base of `hash`, and its settings changed to `static` with smaller chunks but not yet run.
+/// A knowledge base of `hash`, whose settings were changed to `static` with smaller chunks, without a run so
+/// far.
 fn about_to_be_replaced(settings: &[&str]) -> Option<Cluster> {
     let cluster = Cluster::start(settings)?;
     let mut db = cluster.connect(APP);
@@ -43,7 +44,7 @@ fn queries_during_a_replacement_see_the_old_or_the_new_and_never_both_or_nothing
                     let mut answers = Vec::new();
                     let (mut seed, mut is_last) = (thread, false);
                     while !is_last {
-                        // So the last question comes after the switch.
+                        // The last question therefore comes after the switch.
                         is_last = is_done.load(Ordering::Relaxed);
                         seed += 2;
                         let question = texts::paragraph(seed, 8);
@@ -57,7 +58,7 @@ fn queries_during_a_replacement_see_the_old_or_the_new_and_never_both_or_nothing
             })
             .collect();
         let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
-        // However the waiting ends, the queries do.
+        // However the wait ends, the queries end.
         let waited = db.try_run(&format!("SELECT kb.wait({run}::bigint, 180)"));
         let swept = catch_unwind(AssertUnwindSafe(|| {
             until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
@@ -151,7 +152,7 @@ fn what_is_put_edited_or_deleted_during_a_replacement_is_so_after_it() {
     ] {
         assert_eq!(db.found("k", question, 1), [id]);
     }
-    // The same as a new one of the same documents.
+    // The result equals a new knowledge base of the same documents.
     db.create_kb("calm", "static", r#"{"size": 70, "overlap": 0}"#);
     db.run(
         "SELECT kb.put_document('calm', external_id, content) FROM kb.documents
@@ -172,8 +173,8 @@ fn a_transaction_that_began_before_the_switch_still_gets_its_answer() {
     until(LONG, "the new build is live", || {
         db.count("kb.builds WHERE state = 'live' AND embedder = 'static'") == 1
     });
-    // Give the worker every opportunity to sweep the old one in spite of the reader: it finishes its work, and more of
-    // it, again and again.
+    // The worker gets every opportunity to sweep the old build in spite of the reader: it finishes its work,
+    // and more of it, again and again.
     for i in 0..20 {
         db.put("k", &format!("after{i}"), "One more round of the worker.");
         until(LONG, "the worker has nothing to do", || db.jobs() == 0);
@@ -195,7 +196,7 @@ fn a_replacement_that_fails_leaves_everything_as_it_was() {
     db.wait("k");
     let (chunks, answer) = (chunk_set(&mut db, "k"), db.found("k", "river", 10));
     assert_eq!(answer.len(), 10);
-    // What the one model reads, the other does not.
+    // One model reads it, the other does not.
     db.run(r#"SELECT kb.alter_knowledge_base('k', 'minilm', chunking => '{"strategy": "none"}')"#);
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
     let fault = db.fault(&format!("SELECT kb.wait({run}::bigint, 120)"));
@@ -262,7 +263,7 @@ fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
     assert_eq!(chunk_set(&mut db, "k"), before);
 }
 
-/// An edit that only the next build's settings can take: the old text is gone for queries all the same.
+/// An edit that only the next build's settings can process: the old text leaves the answers all the same.
 #[test]
 fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
     let stub = Stub::start(Options::default());
@@ -276,7 +277,7 @@ fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
     db.wait("k");
     db.run(r#"SELECT kb.alter_knowledge_base('k', 'e', preprocess => '{"remove_html": false}')"#);
     db.run("SELECT kb.ingest('k', 'replace')");
-    // Read as HTML it has no text; read as plain text it has.
+    // As HTML it has no text; as plain text it has.
     db.put("k", "edited.html", "<html><body><script>let ship = 1;</script></body></html>");
     until(SOON, "the old text is gone", || db.found("k", "ships harbor", 5) == ["other.html"]);
     assert!(db.count("kb.jobs") > 0, "the replace was done");

@@ -1,4 +1,5 @@
-//! Work that waits survives a restart, with and without shared_preload_libraries, and a machine that was asleep.
+//! Waiting work survives a restart, with and without shared_preload_libraries, and a machine that was
+//! suspended.
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
@@ -36,7 +37,7 @@ fn with_preload_waiting_work_is_done_after_a_restart_though_nobody_connects() {
     let mut watch = cluster.connect("postgres");
     let workers = "SELECT datname::text FROM pg_stat_activity
                    WHERE backend_type = 'kb worker' AND datname IN ('app', 'untouched')";
-    // Both at once: the one may have had its worker before the other's leaves.
+    // Both at once: one may have had its worker before the other's leaves.
     let mut served = BTreeSet::new();
     until(LONG, "each database has had a worker, and all workers have left", || {
         let now: Vec<String> = watch.all(workers);
@@ -80,7 +81,7 @@ fn a_commit_succeeds_when_no_process_slot_is_free() {
     let mut db = cluster.connect(APP);
     assert_eq!(db.put("k", "d0", "Another text."), "updated");
     assert_eq!(db.jobs(), DOCUMENTS);
-    // And what cannot be done is said, not waited for without end.
+    // What cannot be done is reported, and kb.wait does not wait for it for ever.
     let fault = db.fault("SET kb.gateway_timeout = '2s'; SELECT * FROM kb.query('k', 'river')");
     assert!(fault.text.contains("max_worker_processes"), "{fault:?}");
     assert_eq!(db.fault("SELECT kb.wait('k', 1)").code, "55P03");
@@ -93,7 +94,7 @@ fn a_commit_right_after_the_worker_was_ended_starts_another() {
     db.create_kb("k", "hash", "{}");
     for i in 0..3 {
         db.put("k", &format!("d{i}"), &texts::paragraph(i, 20));
-        // No kb.wait, which would start a worker: the commit alone must.
+        // kb.wait would start a worker, so this does without it: the commit alone must.
         until(SOON, &format!("document {i} is ready"), || db.jobs() == 0);
         let worker = "pg_stat_activity WHERE backend_type = 'kb worker'";
         db.run(&format!("SELECT pg_terminate_backend(pid) FROM {worker}"));

@@ -1,15 +1,16 @@
-//! Dumps of every format, restored in every way: nothing is lost or doubled, attached tables are followed.
+//! Dumps of every format, restored in every way: nothing is lost or duplicated, and attached tables are
+//! followed.
 
 use crate::dump::{PG_RESTORE, catalogs, create_empty, dump, numbers, restore, rows};
 use crate::support::{APP, Cluster, Db, SOON, assert_sound, until, vector_table};
 
-/// Arguments of pg_dump, and the program with its arguments that restores what it writes.
+/// The arguments of pg_dump, and the program with its arguments that restores the dump.
 type Step = (&'static [&'static str], &'static [&'static str]);
 
 const DIRECTORY: &[&str] = &["--format=directory"];
 const PSQL: &[&str] = &["psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file"];
 
-/// The database that each way restores into, and its steps.
+/// The database into which each way restores, and its steps.
 const WAYS: [(&str, &[Step]); 5] = [
     ("plain", &[(&["--format=plain"], PSQL)]),
     ("custom", &[(&["--format=custom"], PG_RESTORE)]),
@@ -100,7 +101,7 @@ fn filled() -> Option<(Cluster, Db)> {
     Some((cluster, db))
 }
 
-/// Waits until the attached tables' rows are documents, whosever they are.
+/// Waits until the rows of attached tables are documents, whichever tenants they belong to.
 fn wait_for_tables(db: &mut Db) {
     for (tenant, kb) in [("", "articles"), ("shared", "notices")] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
@@ -109,7 +110,8 @@ fn wait_for_tables(db: &mut Db) {
     db.run("RESET kb.tenant");
 }
 
-/// All triggers of users' tables: what they are, when they fire, and on how many extensions they depend.
+/// All triggers of users' tables: their definitions, when they fire, and the number of extensions on which
+/// they depend.
 fn triggers(db: &mut Db) -> Vec<String> {
     db.all(
         "SELECT concat_ws(' ', pg_get_triggerdef(t.oid), 'fires', tgenabled, (
@@ -120,12 +122,12 @@ fn triggers(db: &mut Db) -> Vec<String> {
     )
 }
 
-/// The attached tables with the roles that they are read as, and what is wrong with them.
+/// The attached tables with the roles as which they are read, and their errors.
 fn sources(db: &mut Db) -> Vec<String> {
     db.all("SELECT concat_ws(' ', relation_name, role_name, error) FROM kb.sources ORDER BY 1")
 }
 
-/// A reader finds what is its tenant's and nothing of another's.
+/// A reader finds what belongs to its tenant and nothing of another's.
 fn assert_tenants_are_apart(cluster: &Cluster, database: &str) {
     let mut reader = cluster.connect_as(database, "reader");
     for (tenant, other) in [("a", "b"), ("b", "a")] {
@@ -141,7 +143,7 @@ fn assert_tenants_are_apart(cluster: &Cluster, database: &str) {
     }
 }
 
-/// What is done to rows of attached tables, in the statements of users, comes to answers.
+/// Changes of rows of attached tables, by statements of users, appear in answers.
 fn assert_tables_are_followed(db: &mut Db) {
     let body = "Opening hours of the library: all day long.";
     db.run(&format!(
@@ -151,7 +153,7 @@ fn assert_tables_are_followed(db: &mut Db) {
     wait_for_tables(db);
     let found: Vec<String> = db.all_with("SELECT content FROM kb.query('articles', $1, 1)", &[&body]);
     assert_eq!(found, [format!("Library\n\n{body}")]);
-    // At once: no worker sees what is not committed.
+    // At once, because no worker sees what is not committed.
     db.run("BEGIN; DELETE FROM articles WHERE id = 4");
     assert!(!db.all::<String>(ANSWERED).contains(&"4".to_string()));
     db.run("COMMIT");
@@ -162,7 +164,7 @@ fn assert_tables_are_followed(db: &mut Db) {
     }
     assert_eq!(db.count("kb.changes"), 0);
     assert_eq!(db.count("kb.sources WHERE relation <> to_regclass(relation_name) OR error IS NOT NULL"), 0);
-    // Four of each table, and one for each row that is replicated.
+    // Four on each table, and one for each row that is replicated.
     assert_eq!(triggers(db).len(), 9);
 }
 
@@ -182,7 +184,7 @@ fn a_dump_of_every_format_brings_everything_back_once_and_its_tables_are_followe
         assert_eq!(catalogs(&mut copy), catalogs(&mut db));
         let mut there = triggers(&mut db);
         if database == "two_steps" {
-            // With --disable-triggers all are enabled afterwards, as ordinary ones.
+            // With --disable-triggers, all are enabled afterwards as ordinary ones.
             for trigger in &mut there {
                 *trigger = trigger.replace(" fires A ", " fires O ").replace(" fires R ", " fires O ");
             }
@@ -202,7 +204,7 @@ fn an_attached_table_is_known_by_its_name_right_after_a_restore() {
     for database in ["again", "let_go"] {
         create_empty(&cluster, database);
         restore(&cluster, database, &file, PG_RESTORE);
-        // The number that articles had in the original may be another table's here.
+        // The oid that articles had in the original may be another table's here.
         cluster.connect(database).run(
             "UPDATE kb.sources SET relation = 'notices'::regclass WHERE relation_name = 'public.articles'",
         );
@@ -236,7 +238,7 @@ fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again()
     let as_boss = ["pg_restore", "--exit-on-error", "--no-owner", "--no-privileges", "--username=boss"];
     restore(&elsewhere, "moved", &file, &as_boss);
     let mut moved = elsewhere.connect_as("moved", "boss");
-    // There is no role clerk here; it is bound once there is.
+    // The role clerk does not exist here; it is bound once it does.
     let but_roles = |mut rows: Vec<String>| {
         rows.retain(|row| !row.starts_with("kb.tenant_roles"));
         rows
@@ -245,7 +247,7 @@ fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again()
     moved.run("CREATE ROLE clerk IN ROLE kb_reader; SET ROLE clerk");
     assert_eq!(moved.one::<String>("SELECT kb.current_tenant()"), "a");
     moved.run("RESET ROLE");
-    // There is no role author here, and notices is not postgres's any more.
+    // The role author does not exist here, and postgres does not own notices any more.
     moved.run(
         "DELETE FROM articles WHERE id = 1;
          UPDATE articles SET body = 'Opening hours of the garage: at night.' WHERE id = 2;
@@ -256,7 +258,7 @@ fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again()
     });
     let warned = "kb.health() WHERE component = 'sources' AND status = 'warning'";
     assert_eq!(moved.count(warned), 1);
-    // Nobody waits for them, and what is gone or cannot be judged is in no answer.
+    // No session waits for them, and rows that are gone or cannot be judged are in no answer.
     wait_for_tables(&mut moved);
     assert_eq!(moved.all::<String>(ANSWERED), ["4"]);
     moved.run(
@@ -302,7 +304,7 @@ fn vector_tables_of_an_earlier_version_get_the_policies_of_this_one() {
     let policies = "SELECT concat_ws(' ', policyname, cmd, qual, with_check) FROM pg_policies
         WHERE schemaname = 'kb' AND tablename LIKE 'vectors%' ORDER BY 1";
     let made: Vec<String> = db.all(policies);
-    // As an earlier development version made them.
+    // In the form in which an earlier development version created them.
     for policy in ["read", "insert", "update", "delete"] {
         db.run(&format!("DROP POLICY tenant_{policy} ON {table}"));
     }

@@ -49,7 +49,7 @@ fn a_key_is_in_no_catalog_log_error_activity_or_dump() {
     // An error of set_secret itself, whose statement would be logged with it.
     let fault = db.fault(&format!("SELECT kb.set_secret('a/b', '{KEY}')"));
     assert!(!fault.text.contains(KEY), "{fault:?}");
-    // A key given where a reference belongs is refused, and not logged with the error.
+    // A key in a place where a reference belongs is refused, and not logged with the error.
     for config in [
         "",
         r#", config => '{"headers": {"Authorization": "Bearer KEY"}}'"#,
@@ -76,7 +76,7 @@ fn a_running_set_secret_does_not_show_the_key_in_pg_stat_activity() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     let (mut watcher, mut holder) = (cluster.connect(APP), cluster.connect(APP));
-    // It waits for a lock on the way, long enough to be looked at.
+    // It waits for a lock on the way, long enough to be observed.
     holder.run("BEGIN; LOCK TABLE kb.secrets");
     std::thread::scope(|scope| {
         scope.spawn(|| db.run(&format!("SELECT kb.set_secret('x', '{KEY}')")));
@@ -84,7 +84,7 @@ fn a_running_set_secret_does_not_show_the_key_in_pg_stat_activity() {
         let begun = std::time::Instant::now();
         while watcher.count(waiting) == 0 && begun.elapsed() < SOON {}
         let shown: Vec<String> = watcher.all(&format!("SELECT query FROM {waiting}"));
-        // Before anything can fail, or the other one waits for ever.
+        // Before anything can fail, because the other session would wait for ever.
         holder.run("COMMIT");
         assert_eq!(shown, ["<hidden by kb>"]);
     });
@@ -102,7 +102,7 @@ fn no_role_reads_a_secret() {
         assert_eq!(db.fault("COPY kb.secrets TO STDOUT").code, "42501", "{role}");
         db.run("RESET ROLE");
     }
-    // Not even a role that was given the table: there is no policy.
+    // Not even a role with a right on the table reads it, because there is no policy.
     db.run("CREATE ROLE curious; GRANT USAGE ON SCHEMA kb TO curious; GRANT SELECT ON kb.secrets TO curious; SET ROLE curious");
     assert_eq!(db.count("kb.secrets"), 0);
     db.run("RESET ROLE");
@@ -153,7 +153,7 @@ fn a_key_file_and_a_changed_setting_are_taken_up_by_a_reload() {
     cluster.configure(&[&dir]);
     cluster.reload();
     until(SOON, "the gateway finds the key", || db.one::<bool>("SELECT ok FROM kb.check_embedder('e')"));
-    // And hosts can be forbidden, whatever an embedder's row says.
+    // Hosts can be forbidden, whatever the row of an embedder says.
     cluster.configure(&[&dir, "kb.allowed_hosts = 'api.openai.com'"]);
     cluster.reload();
     until(SOON, "the host is not allowed", || {
@@ -192,7 +192,7 @@ fn a_key_changed_while_a_document_is_under_way_is_used_for_what_is_left_of_it() 
         let header = format!("Bearer {key}");
         requests.iter().filter(|seen| seen.headers["authorization"] == header).count()
     };
-    // One being answered, two waiting at the gateway and one on its way there still have the old one.
+    // One being answered, two waiting at the gateway and one on its way there still have the old key.
     assert!(with(KEY) <= before + 5 && with(NEW) > 50, "{before}, then {} and {}", with(KEY), with(NEW));
     assert_eq!(stub.complaints(), [] as [String; 0]);
 }

@@ -1,4 +1,5 @@
-//! What qualifies is found behind many vectors of its segment that do not: that fail a filter, or are another tenant's.
+//! Rows that qualify are found behind many vectors of their segment that do not, because these fail a filter
+//! or belong to another tenant.
 
 use crate::segments::until_state;
 use crate::support::{APP, Db};
@@ -18,7 +19,8 @@ fn the_nearest_rows_that_pass_a_filter_are_found_behind_many_that_do_not() {
              END$$;
          SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}')",
     );
-    // Vectors that rows have are taken over when their table is attached: then a segment or what has no index.
+    // Vectors that rows already have are adopted when their table is attached, in a segment or without an
+    // index.
     for (table, first, last, expected) in
         [("near", 0, 2999, (1, 0)), ("far", 3000, 3499, (1, 500)), ("farther", 3500, 3999, (2, 0))]
     {
@@ -27,14 +29,15 @@ fn the_nearest_rows_that_pass_a_filter_are_found_behind_many_that_do_not() {
              SELECT kb.attach_table('k', '{table}', '{{body}}', metadata => '{{late}}', adopt => 'v')"
         ));
         db.wait("k");
-        // All that was in a table when it was attached has one index, though it is taken up in parts.
+        // All rows that a table had when it was attached are in one index, although they are enqueued in
+        // parts.
         until_state(&mut db, expected);
         db.run("ANALYZE kb.documents, kb.chunks");
         if table != "near" {
             nearest_late_ones_are_found(&mut db, last);
         }
     }
-    // In a process that helps another, too.
+    // In a parallel worker, too.
     let mut other = cluster.connect(APP);
     let setting = if other.one::<i32>("SELECT current_setting('server_version_num')::int") < 160000 {
         "force_parallel_mode"
@@ -53,7 +56,8 @@ fn the_nearest_rows_that_pass_a_filter_are_found_behind_many_that_do_not() {
 fn a_tenant_finds_its_nearest_behind_many_of_another_tenant_in_the_same_segment() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
-    // The question is at angle 0; 24,000 of tenant a are nearer than all of tenant b, more than one scan visits.
+    // The question is at angle 0; 24,000 rows of tenant a are nearer than all of tenant b, which is more than
+    // one scan visits.
     db.run(
         "CREATE FUNCTION at(angle float8) RETURNS public.vector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
              SELECT (ARRAY[cos(angle), sin(angle)] || array_fill(0.0::float8, '{14}'))::real[]::public.vector $$;
@@ -89,7 +93,7 @@ fn a_tenant_finds_its_nearest_behind_many_of_another_tenant_in_the_same_segment(
         }
     };
     assert_found(&mut reader);
-    // As after pg_upgrade: nobody knows how many rows an index has.
+    // As after pg_upgrade: the number of rows of an index is unknown.
     db.run("UPDATE pg_class SET reltuples = -1 WHERE relkind = 'i' AND relname LIKE 'vectors%hnsw%'");
     assert_eq!(db.count("pg_class WHERE reltuples = -1 AND relname LIKE 'vectors%hnsw%'"), 1);
     let mut newer = cluster.connect(APP);
@@ -101,7 +105,7 @@ fn nearest_late_ones_are_found(db: &mut Db, last: i64) {
     let short = r#"{"late": true}"#;
     let long = r#"{"type": "and", "filters": [{"type": "eq", "key": "late", "value": true},
         {"type": "ne", "key": "other", "value": 1}]}"#;
-    // By the index, the first segment gives none that pass, and what is beside it gives enough.
+    // By the index, the first segment returns none that pass, and the rest returns enough.
     for (first, top_k, filter) in
         [(0, 10, short), (0, 1, short), (3400, 10, short), (1400, 10, short), (0, 10, long), (1400, 10, long)]
     {
@@ -116,7 +120,7 @@ fn nearest_late_ones_are_found(db: &mut Db, last: i64) {
         numbers.sort_unstable();
         nearest.sort_unstable();
         let right = numbers.iter().filter(|number| nearest.contains(number)).count();
-        // Of two as far from it either may be there.
+        // Of two that are equally far from it, either may be in the answer.
         assert!(right + 1 >= top_k && numbers.len() == top_k, "of {first}: {numbers:?}, not {nearest:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Segments are merged and those that were replaced are dropped: a kill meanwhile loses nothing, and nobody waits.
+//! Segments are merged, and the replaced ones are dropped: a kill meanwhile loses nothing, and no session
+//! waits.
 
 use crate::index::indexes;
 use crate::segments::{put, state, until_state};
@@ -7,8 +8,8 @@ use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, signal, texts, 
 
 const ROWS: u64 = 2400;
 
-/// A knowledge base of two segments, which are merged as soon as it was quiet for a while, and its vector table. The merge takes
-/// some seconds.
+/// A knowledge base of two segments, which are merged as soon as it has been quiet for a while, and its
+/// vector table. The merge takes some seconds.
 pub fn with_two_segments(cluster: &Cluster) -> (Db, String) {
     let mut db = cluster.connect(APP);
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"m\": 32, \"ef_construction\": 500}')");
@@ -18,11 +19,11 @@ pub fn with_two_segments(cluster: &Cluster) -> (Db, String) {
 }
 
 fn put_two_segments(db: &mut Db) -> String {
-    // So many get an index as soon as they are there.
+    // This many get an index as soon as they exist.
     db.run(&format!("ALTER SYSTEM SET kb.forced_tail = {}", ROWS * 2 / 3));
     db.run("SELECT pg_reload_conf()");
     for (numbers, segments) in [(0..ROWS / 2, 1), (ROWS / 2..ROWS, 2)] {
-        // All at one commit, so that none of them has its index before the others are there.
+        // All in one commit, so that none of them has its index before the others exist.
         db.run("BEGIN");
         put(db, "k", numbers);
         db.run("COMMIT");
@@ -41,7 +42,7 @@ fn merger(db: &mut Db, phase: &str) -> Option<i32> {
     db.all(&sql).pop()
 }
 
-/// The indexer that drops an index, if it waits for somebody.
+/// The indexer that drops an index, if it waits for another session.
 pub fn dropper(db: &mut Db) -> Option<i32> {
     let drops =
         "SELECT pid FROM pg_stat_activity WHERE backend_type = 'kb indexer' AND wait_event_type = 'Lock'
@@ -51,10 +52,10 @@ pub fn dropper(db: &mut Db) -> Option<i32> {
 
 /// An older snapshot, for which a build waits before it ends.
 const OLD_SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents";
-/// A transaction that has asked and keeps no snapshot: the drop of an index waits for it, and no build does.
+/// A transaction that has asked and keeps no snapshot: the drop of an index waits for it, but no build does.
 const HAS_ASKED: &str = "BEGIN; SELECT count(*) FROM kb.query('k', 'the harbor', 5)";
 
-/// What kb.status says is being built: what, the phase.
+/// The index that kb.status shows as being built: what it is, and the phase.
 fn building_phase(db: &mut Db) -> Option<String> {
     db.one("SELECT building ->> 'what' || ', ' || (building ->> 'phase') FROM kb.status WHERE kb_id = 'k'")
 }
@@ -73,7 +74,7 @@ fn assert_all_found(db: &mut Db, rows: u64) {
     assert!(missed <= 1, "{missed} of 6 were not found by their own texts");
 }
 
-/// The indexer is killed when `pid` gives it, while another session holds up what it does by `holds`.
+/// Kills the indexer when `pid` returns it, while another session delays its work by `holds`.
 fn survives_a_kill(holds: &str, what: &str, pid: impl Fn(&mut Db) -> Option<i32>) {
     let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
     cluster.expects_crashes = true;
@@ -173,12 +174,12 @@ fn a_transaction_for_which_the_drop_of_an_index_waits_can_drop_its_knowledge_bas
     for end in ["ROLLBACK", "COMMIT"] {
         let cluster = crate::cluster!();
         let (mut db, mut open) = (cluster.connect(APP), cluster.connect(APP));
-        // It has a table of its own, which goes with it.
+        // It has a table of its own, which is dropped with it.
         db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
         let table = put_two_segments(&mut db);
         open.run(HAS_ASKED);
         until(LONG, "the drop waits for who has asked", || dropper(&mut db).is_some());
-        // Longer than its deadlock_timeout: it has looked, and there was no deadlock yet.
+        // It has waited for longer than deadlock_timeout, so it has looked, and there was no deadlock.
         open.run("SELECT pg_sleep(0.3)");
         open.run(&format!("SELECT kb.drop_knowledge_base('k'); {end}"));
         if end == "ROLLBACK" {

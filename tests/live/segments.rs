@@ -1,5 +1,5 @@
-//! Vectors lie in segments, each with an index of its own: answers have the nearest of all, and building, merging and dropping
-//! them survives whatever happens.
+//! Vectors lie in segments, each with an index of its own: answers contain the nearest of all, and segments
+//! survive whatever happens while they are built, merged or dropped.
 
 use crate::index::indexes;
 use crate::support::cluster::PRELOAD;
@@ -22,7 +22,7 @@ pub fn put(db: &mut Db, kb: &str, numbers: std::ops::Range<u64>) {
     }
 }
 
-/// Segments and vectors without an index, as kb.status says.
+/// The segments and the vectors without an index, from kb.status.
 pub fn state(db: &mut Db) -> (i64, i64) {
     let row = db.0.query_one("SELECT segments, unindexed FROM kb.status WHERE kb_id = 'k'", &[]).unwrap();
     (row.get(0), row.get(1))
@@ -32,7 +32,7 @@ pub fn until_state(db: &mut Db, expected: (i64, i64)) {
     until(LONG, &format!("segments and vectors without an index are {expected:?}"), || state(db) == expected);
 }
 
-/// How the vectors of `k` were looked for.
+/// How the vectors of `k` were searched.
 fn scan(db: &mut Db, arguments: &str) -> String {
     db.one(&format!("SELECT kb.explain('k', 'the harbor', {arguments}) #>> '{{dense,scans,0,scan}}'"))
 }
@@ -50,7 +50,7 @@ fn an_answer_has_the_nearest_of_all_segments_and_of_what_has_no_index_yet() {
         until_state(&mut db, expected);
     }
     assert_eq!(scan(&mut db, "5"), "index");
-    // Of each part, what was put is nearest to itself, with a filter and without.
+    // In each part, a text is nearest to itself, with a filter and without.
     let mut missed = 0;
     for i in [0, 800, 1500, 2990, 3000, 3500, 3998, 4000, 4200, 4498] {
         let text = texts::paragraph(i, 20);
@@ -75,7 +75,7 @@ fn an_answer_has_the_nearest_of_all_segments_and_of_what_has_no_index_yet() {
         let sql = format!("SELECT count(*) FROM kb.query('k', 'the harbor', {arguments})");
         assert_eq!(db.one::<i64>(&sql), expected, "{arguments}");
     }
-    // All of a segment goes.
+    // All rows of a segment are deleted.
     db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents WHERE substr(external_id, 2)::int BETWEEN 3000 AND 3999");
     assert_eq!(db.found("k", &texts::paragraph(4200, 20), 1), ["d4200"]);
     assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.query('k', 'the harbor', 3600)"), 3500);
@@ -90,7 +90,7 @@ fn with_a_draft(cluster: &Cluster) -> (Db, String) {
         put(&mut db, "k", numbers);
         db.wait("k");
         until_state(&mut db, (segments, 0));
-        // As soon as there are 1,000 they get an index, though more may come.
+        // As soon as there are 1,000 they get an index, although more may follow.
         db.run("ALTER SYSTEM SET kb.forced_tail = 1300");
         db.run("SELECT pg_reload_conf()");
         if segments == 1 {
@@ -122,7 +122,7 @@ fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
 fn segments_whose_newest_rows_are_deleted_come_to_rest() {
     let cluster = crate::cluster!();
     let (mut db, table) = with_a_draft(&cluster);
-    // The largest numbers of the newest segment, which is a draft, go.
+    // The largest numbers of the newest segment, which is a draft, are deleted.
     db.run(&format!(
         "SELECT kb.delete_document('k', d.external_id) FROM {table} v
          JOIN kb.chunks c USING (build_no, chunk_id) JOIN kb.documents d USING (document_id)
@@ -130,7 +130,7 @@ fn segments_whose_newest_rows_are_deleted_come_to_rest() {
     ));
     let left = db.count("kb.documents");
     assert!((4000..5000).contains(&left), "{left}");
-    // When it is quiet the draft is built again, once, and the indexer leaves.
+    // When the table is quiet the draft is built again, once, and the indexer leaves.
     let drafts = format!(
         "pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          WHERE i.indrelid = '{table}'::regclass AND (c.relname LIKE '%_draft' OR NOT i.indisvalid)"
@@ -215,7 +215,7 @@ fn every_vector_is_found_and_indexed_whoever_is_killed_while_segments_are_built(
         let building = "pg_stat_progress_create_index WHERE phase LIKE 'building index%'";
         until(LONG, "an index is being built", || db.count(building) == 1);
         let indexer = cluster.processes("kb indexer", Some(APP));
-        // A kill restarts the server; an end by SIGTERM leaves an invalid index.
+        // A kill restarts the server; SIGTERM leaves an invalid index.
         let how = if round % 2 == 0 { libc::SIGKILL } else { libc::SIGTERM };
         indexer.into_iter().for_each(|pid| signal(pid, how));
         if how == libc::SIGKILL {
@@ -252,14 +252,14 @@ fn a_merge_is_put_off_when_much_is_written_meanwhile() {
         db.wait("k");
     };
     let merge = "pg_stat_activity WHERE backend_type = 'kb indexer' AND query LIKE '%gives way to writers%'";
-    // Once more where the merge was over before it could be held.
+    // Once more, if the merge was over before it could be delayed.
     let is_held = (0..20).any(|_| {
         db.create_kb("k", "small", r#"{"strategy": "none"}"#);
         put(&mut db, 1, 1200);
         until_state(&mut db, (1, 0));
         put(&mut db, 1201, 2400);
         until(LONG, "all have an index", || state(&mut db).1 == 0);
-        // The merge does not end while this snapshot is there.
+        // The merge does not end while this snapshot exists.
         holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
         until(LONG, "segments are merged", || db.count(merge) == 1 || state(&mut db) == (1, 0));
         let is_held = db.count(merge) == 1;
@@ -294,7 +294,8 @@ fn an_index_for_the_whole_table_becomes_a_segment() {
         "SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
          JOIN pg_am a ON a.oid = c.relam WHERE amname = 'hnsw' AND indrelid = '{table}'::regclass"
     ));
-    // An index without a condition. And what others make stays theirs, whatever REINDEX CONCURRENTLY has left.
+    // An index without a predicate. Indexes of others stay theirs, whatever REINDEX CONCURRENTLY has left
+    // behind.
     let short = &table[3..];
     db.run(&format!(
         "DROP INDEX {name}; CREATE INDEX {short}_hnsw ON {table} USING hnsw (embedding vector_cosine_ops);

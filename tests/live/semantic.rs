@@ -1,4 +1,5 @@
-//! Strategy semantic: sentences are embedded, and cut where neighbours say different things.
+//! Strategy semantic: sentences are embedded, and the text is cut where neighbouring sentences differ in
+//! meaning.
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::db::Document;
@@ -7,14 +8,14 @@ use crate::support::{APP, Db, LONG, SOON, assert_sound, chunk_set, signal, texts
 const SEMANTIC: &str = r#"{"strategy": "semantic", "size": 200, "percentile": 60}"#;
 const SMALL: &str = r#"{"strategy": "semantic", "size": 60, "percentile": 60}"#;
 
-/// Sentences with words of their own, each 30 characters and more.
+/// Sentences with words of their own, each of 30 characters and more.
 fn sentences(document: u64, count: u64) -> Vec<String> {
     (0..count)
         .map(|i| format!("Sentence {document}-{i} speaks of {}.", texts::paragraph(document * 1000 + i, 6)))
         .collect()
 }
 
-/// What the provider was sent since the last time.
+/// The texts that the provider was sent since the last call.
 fn sent(stub: &Stub) -> Vec<String> {
     let texts = stub.requests().iter().flat_map(|request| request.texts.clone()).collect();
     stub.forget();
@@ -49,7 +50,7 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
     assert_eq!(db.count(blank), 1);
     let found: Vec<String> = db.all("SELECT content FROM kb.query('k', 'which harbors do ships leave', 1)");
     assert_eq!(found, [ships.trim()]);
-    // Larger than the size: cut again, and as large as it may be.
+    // It is larger than the size, so it is cut again, into parts as large as permitted.
     db.create_kb("small", "hash", r#"{"strategy": "semantic", "size": 12}"#);
     db.put("small", "d", &sentences(1, 40).join(" "));
     db.wait("small");
@@ -93,14 +94,14 @@ fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none()
     let sentences_sent: Vec<&String> = edited.iter().filter(|text| parts.contains(text)).collect();
     assert!(sentences_sent.contains(&&parts[20]) && sentences_sent.len() <= 8, "{edited:?}");
     assert_eq!(contents(&mut db, "k").join(" "), parts.join(" "));
-    // Distances are known, however they are cut.
+    // The distances are known, however the sentences are cut.
     db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"strategy": "semantic", "size": 200, "percentile": 20}')"#);
     db.run("SELECT kb.ingest('k')");
     db.wait("k");
     let again = sent(&stub);
     let chunks = contents(&mut db, "k");
     assert!(again.iter().all(|text| chunks.contains(text)), "no sentence for its own sake: {again:?}");
-    // Nothing of it is kept of a document that is gone.
+    // Nothing of it is kept for a document that is gone.
     db.run("SELECT kb.delete_document('k', 'd')");
     assert_eq!(db.count("kb.documents WHERE answers IS NOT NULL"), 0);
     assert!(stub.complaints().is_empty(), "{:?}", stub.complaints());

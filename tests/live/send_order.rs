@@ -1,4 +1,4 @@
-//! What is sent to a provider first.
+//! The order in which texts are sent to a provider.
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
@@ -17,7 +17,8 @@ fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
         r#"{"strategy": "fixed", "tokenizer": "cl100k_base", "size": 40, "overlap": 0}"#,
     );
     db.create_kb("filled", "hash", r#"{"strategy": "none"}"#);
-    // The provider has as much of the knowledge base as a request takes, and room for one more request.
+    // The provider holds as many texts of the knowledge base as a request takes, and has room for one more
+    // request.
     db.put_all("edited", &[Document::new("large", texts::text(1, 5, 100))]);
     until(SOON, "the provider has three requests", || stub.request_count() == 3);
     db.put_all("filled", &texts::documents(0..6000, 12));
@@ -37,7 +38,7 @@ fn the_first_documents_of_many_are_cut_alone_so_that_their_vectors_come_early() 
     let documents: Vec<Document> =
         (0..24).map(|i| Document::new(format!("{i:02}"), texts::text(i, 10, 150))).collect();
     assert!(documents.iter().all(|document| (9_000..16_000).contains(&document.content.len())));
-    // Of a second load as of the first.
+    // The same for a second load as for the first.
     for load in 0..2 {
         db.put_all("k", &documents);
         db.wait("k");

@@ -1,5 +1,5 @@
-//! Statements of kb are kb's own: its SQL means the names of pg_catalog, though others make the same names. Names are
-//! found in the source and functions in the catalog, so that new ones are covered.
+//! Statements of kb use kb's own names: its SQL means the names of pg_catalog, although others create the
+//! same names. Names are found in the source and functions in the catalog, so that new ones are covered.
 
 use crate::support::shadows::PATHS;
 use crate::support::shadows::names::Names;
@@ -11,7 +11,7 @@ const DATABASE: &str = "shadowed";
 /// A member of each group, an owner of the database who is no superuser, and a superuser.
 const ROLES: &[&str] = &["reader", "writer", "admin", "boss", "postgres"];
 
-/// A cluster with a database of `boss` that has something of everything, and a session of a superuser.
+/// A cluster with a database of `boss` that has some of everything, and a session of a superuser.
 fn fixture() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut postgres = cluster.connect("postgres");
@@ -26,11 +26,11 @@ fn fixture() -> Option<(Cluster, Db)> {
     for id in ["tiny", "spare"] {
         db.run(&format!("SELECT kb.create_embedder('{id}', 'hash', dimension => 16)"));
     }
-    // A provider that is not there: questions are answered by keyword.
+    // This provider does not exist, so questions are answered by keyword.
     db.run(
         r#"SELECT kb.create_embedder('gone', 'openai', 'model', 16, 'http://127.0.0.1:1/v1', config => '{"retry": {"max_attempts": 1}}')"#,
     );
-    // Nobody is there either: a check says so.
+    // It does not exist, either: a check says so.
     for id in ["talker", "spare"] {
         db.run(&format!(
             r#"SELECT kb.create_llm('{id}', 'openai', base_url => 'http://127.0.0.1:1/v1', config => '{{"retry": {{"max_attempts": 1}}}}')"#
@@ -96,7 +96,7 @@ fn play_all(cluster: &Cluster, calls: &[Call], expected: &BTreeMap<String, Answe
     cluster.assert_no_evidence();
 }
 
-/// What the calls answer when there is nothing in the way; all work.
+/// The results of the calls when nothing is in the way; all work.
 fn expected(db: &mut Db, calls: &[Call]) -> BTreeMap<String, Answer> {
     let answers = surface::play(db, calls.iter().filter(|call| call.is_plausible));
     for (sql, answer) in &answers {
@@ -179,7 +179,7 @@ fn the_names_of_kbs_sql_are_found_in_its_source() {
     ] {
         let made = db
             .count(&format!("evil.made WHERE (kind, name, signature) = ('{kind}', '{name}', '{signature}')"));
-        // round(double precision, integer) is none that pg_catalog has a function for.
+        // pg_catalog has no function for round(double precision, integer).
         assert_eq!(made, i64::from(name != "round"), "{kind} {name}({signature})");
     }
     assert!(db.count("pg_type WHERE typnamespace = 'public'::regnamespace AND typtype = 'd'") > 10);
@@ -228,7 +228,8 @@ fn no_function_or_view_calls_a_shadow_of_a_name_that_kb_uses() {
     play_all(&cluster, &calls, &expected, None);
 }
 
-/// What a shadow returns is read as what kb expects: of another type, it would be another's memory.
+/// The result of a shadow is read as the type that kb expects: read as another type, it would be another's
+/// memory.
 fn no_lie_is_believed(types: &[&str]) {
     for lie in types {
         let Some((cluster, mut db)) = fixture() else { return };
@@ -287,12 +288,12 @@ fn day(cluster: &Cluster, watch: &mut Db, role: &str) {
             "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '{table}_hnsw%' AND i.indisvalid"
         )) == 1
     });
-    // An edit in the middle, one that changes nothing, one that goes.
+    // An edit in the middle, one that changes nothing, and one that removes a document.
     run(&put("own", "d1.md", &format!("# Title 1\n\nA new beginning.\n\n{}", texts::text(1, 3, 30))));
     run(&put("own", "d2.md", &format!("# Title 2\n\n{}", texts::text(2, 3, 30))));
     run("SELECT kb.delete_document('own', 'd3.md')");
     run("SELECT kb.wait('own', 180)");
-    // Other settings: document by document, then beside what is there.
+    // Other settings: document by document, then beside the existing build.
     run(r#"SELECT kb.alter_knowledge_base('own', chunking => '{"strategy": "semantic", "size": 50}')"#);
     run("SELECT kb.ingest('own', 'upsert')");
     run("SELECT kb.wait('own', 180)");
@@ -319,7 +320,7 @@ fn no_shadow_is_called_by_the_worker_or_the_indexer_in_a_day_of_any_role() {
     db.learn_names();
     db.make_shadows("public", None);
     db.run("SELECT evil.shadow_languages('public')");
-    // Workers take over what is set for the database, and for the superuser as whom they connect.
+    // The settings of the database, and of the superuser as whom workers connect, apply to workers.
     db.run(&format!("ALTER DATABASE {DATABASE} SET search_path = public, pg_catalog"));
     db.run("ALTER ROLE postgres SET search_path = public, pg_catalog");
     let worker = cluster.worker(DATABASE);

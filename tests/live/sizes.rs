@@ -1,10 +1,10 @@
-//! What users store is bounded, in each of its fields, and all of it counts towards a quota.
+//! Everything that users store is bounded, in each of its fields, and all of it counts towards a quota.
 
 use crate::support::{APP, Db, texts};
 
 const LONG: usize = 5_000_000;
 
-/// Each field that a member of kb_writer fills, with something that is too long for it.
+/// Each field that a member of kb_writer fills, with a value that is too long for it.
 fn too_long() -> Vec<(&'static str, String)> {
     let (text, json) =
         (format!("repeat('x', {LONG})"), format!("jsonb_build_object('a', repeat('x', {LONG}))"));
@@ -61,7 +61,7 @@ fn too_long() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Bytes in the tables where a tenant's own are.
+/// The bytes in the tables that hold a tenant's data.
 fn stored(db: &mut Db) -> i64 {
     let tables = [
         "knowledge_bases",
@@ -91,7 +91,7 @@ fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
         for (what, sql) in too_long() {
             let fault = a.fault(&sql);
             assert!(["54000", "22023", "0A000"].contains(&fault.code.as_str()), "{what}: {fault:?}");
-            // Nor does the message repeat what is too long.
+            // The message does not repeat the value that is too long.
             assert!(fault.text.len() < 20_000, "{what}: {} bytes", fault.text.len());
             assert!(stored(&mut db) < before + 1000, "{what}");
         }
@@ -101,7 +101,7 @@ fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
     assert_eq!(fault.message, "title of document \"d\" is too long");
     assert!(fault.text.contains("It has 5000000 bytes; at most 4000 are taken."), "{fault:?}");
     assert!(fault.text.contains("Shorten it"), "{fault:?}");
-    // What is as long as it may be is taken.
+    // Values of the greatest permitted length are accepted.
     db.run("SELECT kb.set_quota('a')");
     a.run(
         "SELECT kb.put_document('k', 'd', 'A text.', title => repeat('x', 4000), uri => repeat('u', 4000))",

@@ -1,5 +1,6 @@
-//! Ten thousand documents through a provider that fails a fifth of the time in every way, while worker, gateway and
-//! the whole server are killed: at the end every document is ready or listed, no chunk missing, none doubled.
+//! Ten thousand documents through a provider that fails a fifth of the time in every way, while worker,
+//! gateway and the whole server are killed: at the end every document is ready or listed, and no chunk is
+//! missing or duplicated.
 
 use crate::stub::{Options, Stub};
 use crate::support::cluster::PRELOAD;
@@ -15,7 +16,7 @@ const CONCURRENCY: usize = 2;
 #[test]
 fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     let latency = Duration::from_millis(20);
-    // By HTTP/1.1, so that what breaks a connection has another one made.
+    // By HTTP/1.1, so that a broken connection makes another one necessary.
     let stub = Stub::start(Options { latency, tls: true, http2: false, ..Options::default() });
     let elsewhere = Stub::start(Options::default());
     let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
@@ -43,7 +44,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         });
         assert!(db.jobs() > 0, "the work was done at kill {kill}");
         paid = pay(&stub, &paid);
-        // Pseudo-random numbers say what is killed: the same each time.
+        // Pseudo-random numbers decide what is killed, the same in each run.
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         match (chance >> 33) % 3 {
             0 => kill_process(cluster.worker(APP), &mut db),
@@ -56,8 +57,8 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
         db = cluster.reconnect(APP);
     }
     db.run("SELECT kb.wait('k', 600)");
-    // Faults that do not pass hit whole batches; every failure says which it was. Chance, and the kills, may have left one
-    // out: then there is more to do.
+    // Faults that do not pass hit whole batches, and every failure names its fault. Chance, and the kills,
+    // may have left one out; in that case there is more work.
     let known = "40[014]|307 with a redirect|dimension|zero|certificate";
     let mut documents = DOCUMENTS;
     while let Some(fault) =
@@ -74,22 +75,22 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     assert_eq!(db.count(&format!("kb.failures WHERE error !~ '{known}'")), 0);
     assert!(stub.untrusted_connections() > 0);
     assert_eq!(elsewhere.request_count(), 0, "a redirect was followed");
-    // At a kill as much is lost as was under way: at the provider, and with the worker.
+    // A kill loses what was in flight: at the provider, and in the worker.
     let twice: usize = pay(&stub, &paid).values().map(|times| times.saturating_sub(1)).sum();
     assert!(
         twice <= KILLS * 2 * BATCH * CONCURRENCY * 2,
         "{twice} vectors were paid for again by {KILLS} kills"
     );
-    // Once the provider works again, everything that was listed does.
+    // Once the provider works again, everything that was listed succeeds.
     stub.end_chaos();
     db.run("SELECT kb.retry('k')");
     db.run("SELECT kb.wait('k', 300)");
     assert_sound(&mut db, "k", documents as i64, 0);
 }
 
-/// How often each text has been answered by now, `before` having been at the last kill. Of the work since then no text
-/// may be there more than twice: once for what the kill before took away, and once as it must be. (The text
-/// of probes is left out; no document has it.)
+/// How often each text has been answered by now, where `before` is the state at the last kill. In the work
+/// since then no text may occur more than twice: once for what the kill before took away, and once as it must
+/// be. (The text of probes is left out; no document has it.)
 fn pay(stub: &Stub, before: &HashMap<String, usize>) -> HashMap<String, usize> {
     let counts = stub.counts().into_iter().filter(|(text, _)| text != "text");
     let now: HashMap<String, usize> = counts.map(|(text, (_, answered))| (text, answered)).collect();

@@ -54,7 +54,7 @@ fn a_hot_standby_answers_questions_and_refuses_to_write() {
             let fault = replica.fault(statement);
             assert_eq!(fault.code, "25006", "{statement}: {fault:?}");
         }
-        // Functions that only look.
+        // Functions that only read.
         replica.run("SELECT * FROM kb.status; SELECT * FROM kb.failures; SELECT * FROM kb.health()");
         replica.run("SELECT * FROM kb.chunk('A text.'); SELECT kb.count_tokens('A text.')");
         assert!(standby.processes("kb worker", Some(APP)).is_empty());

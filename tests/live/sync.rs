@@ -1,5 +1,5 @@
-//! Whatever is done to an attached table, from many sessions and while the worker is killed: at rest its knowledge base is
-//! what a fresh one over the same table would be.
+//! Whatever is done to an attached table, from many sessions and while the worker is killed: at rest its
+//! knowledge base equals that of a fresh table with the same rows.
 
 use crate::support::cluster::PRELOAD;
 use crate::support::{APP, Cluster, Db, LONG, Random, assert_sound, chunk_set, signal, until};
@@ -11,7 +11,7 @@ const STATEMENTS: usize = 60;
 const KILLS: usize = 5;
 const ATTACH: &str = "content => '{{title}}: {{body}}', published_when => 'n % 3 <> 0', metadata => '{n}', title => 'title', uri => 'uri'";
 
-/// Changes of one thing each, of different rows.
+/// Changes of one kind each, of different rows.
 const LAST: &[&str] = &[
     "UPDATE t SET body = body || ' at last' WHERE id % 6 = 0",
     "UPDATE t SET title = 'Last title' WHERE id % 6 = 1",
@@ -55,14 +55,14 @@ fn disturb(cluster: &Cluster, seed: u64) {
         match fault.code.as_str() {
             // The server restarts, since a process was killed.
             "" | "57P01" | "57P02" | "57P03" => db = cluster.reconnect(APP),
-            // Sessions that change the same rows in other orders.
+            // Sessions that change the same rows in different orders.
             "40P01" | "23505" => drop(db.try_run("ROLLBACK")),
             _ => panic!("{statement}: {fault:?}"),
         }
     }
 }
 
-/// The workers' pids, also while the server restarts.
+/// The pids of workers, also while the server restarts.
 fn workers(cluster: &Cluster) -> Vec<i32> {
     let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'kb worker' AND datname = $1";
     let rows = cluster.reconnect("postgres").0.query(sql, &[&APP]);
@@ -114,14 +114,14 @@ fn an_attached_table_ends_like_a_fresh_one_whatever_happens_and_whoever_is_kille
         "INSERT INTO t SELECT id, 'Title', 'Body', 1 FROM generate_series(0, 59) id ON CONFLICT DO NOTHING",
     );
     db.wait("k");
-    // What nothing after it makes good: each row's last change is of one column.
+    // Changes that no later one repairs: each row's last change is of one column.
     for last in LAST {
         db.run(last);
     }
     assert_in_step(&mut db);
 }
 
-/// The knowledge base is what a fresh one is.
+/// The knowledge base equals a fresh one.
 fn assert_in_step(db: &mut Db) {
     db.wait("k");
     db.create_kb("fresh", "hash", "{}");

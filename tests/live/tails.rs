@@ -1,5 +1,5 @@
-//! Vectors that no index has yet are packed: answers are those of a comparison of all vectors as they are, whatever was deleted,
-//! edited, restored or indexed, and no more stays packed than is worth it.
+//! Vectors that no index has yet are packed: answers are those of a comparison of all original vectors,
+//! whatever was deleted, edited, restored or indexed, and no more stays packed than is worth it.
 
 use crate::segments::{put, until_state};
 use crate::support::cluster::succeed;
@@ -9,7 +9,8 @@ fn packed(db: &mut Db) -> i64 {
     db.one("SELECT coalesce(sum(length(packed)), 0) / (192 + 28) FROM kb.tail_vectors")
 }
 
-/// The vector of each of these texts, asked for, gives the rows that comparing all of them gives, in that order.
+/// For the vector of each of these texts, the answer has the rows that a comparison of all vectors gives, in
+/// that order.
 fn assert_exact(db: &mut Db, table: &str, operator: &str, questions: impl Iterator<Item = u64>) {
     for i in questions {
         let text = format!("{} harbor", texts::paragraph(i, 12));
@@ -51,7 +52,7 @@ fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
     db.wait("k");
     assert_exact(&mut db, &table, "<=>", 0..6);
     assert_eq!(db.found("k", "Ship 31 lies in the harbor.", 1), ["d31"]);
-    // It is what is packed that was looked at, and a snapshot sees what it saw.
+    // The packed vectors were used, and a snapshot sees what it saw.
     let mut other = cluster.connect(APP);
     let scans = "SELECT jsonb_array_length(kb.explain('k', 'harbor', 10, -1) #> '{dense,scans}')";
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
@@ -73,7 +74,7 @@ fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
     db.wait("k");
     until_state(&mut db, (1, 0));
     until(LONG, "nothing is packed", || packed(&mut db) == 0);
-    // As if the indexer had been killed before it had deleted what was packed.
+    // As if the indexer had been killed before it deleted what was packed.
     db.run(
         "UPDATE kb.tails SET first = 0;
          INSERT INTO kb.tail_vectors SELECT build_no, tenant_id, 0, '\\x00' FROM kb.builds",
@@ -85,7 +86,8 @@ fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
     for i in [1200, 1500, 1999, 3] {
         assert_eq!(db.found("k", &texts::paragraph(i, 20), 1), [format!("d{i}")]);
     }
-    // The index goes, and no other comes while there is an older snapshot: what it had is compared as it is.
+    // The index is dropped, and no other is built while an older snapshot exists: its rows are compared as
+    // they are.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
     let index: String = db.one("SELECT indexrelid::regclass::text FROM pg_index WHERE indpred IS NOT NULL AND pg_get_expr(indpred, indrelid) LIKE '%segment%'");
@@ -103,7 +105,7 @@ fn what_is_not_packed_is_found_all_the_same() {
     let table = vector_table(&mut db, "k");
     put(&mut db, "k", 0..400);
     db.wait("k");
-    // As after a restore, before the worker has come (tests/live/dump.rs).
+    // As after a restore, before the worker has looked (tests/live/dump.rs).
     db.run("DELETE FROM kb.tails");
     assert_eq!(packed(&mut db), 0);
     assert_exact(&mut db, &table, "<=>", 0..5);
@@ -140,7 +142,7 @@ fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chun
     until(LONG, "little is packed", || packed(&mut db) <= 2000 + 2 * 600);
     assert_eq!(db.found("k", "number 77 of round 11", 1), ["e77"]);
     assert_sound(&mut db, "k", 600, 0);
-    // Where all rows are gone, what comes is packed as well.
+    // When all rows are gone, new ones are packed as well.
     let table = vector_table(&mut db, "k");
     db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents");
     put(&mut db, "k", 0..300);
@@ -181,7 +183,8 @@ fn packed_vectors_give_the_exact_answer_for_every_metric_element_and_after_a_mov
             let text = texts::paragraph(i, 20);
             assert_eq!(db.found("k", &text, 1), [format!("d{i}")], "{metric}, {element}");
         }
-        // Without the index, and while no other comes since there is an older snapshot, all is compared.
+        // Without the index, and while no other is built because of an older snapshot, all vectors are
+        // compared.
         let mut holder = cluster.connect(APP);
         holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
         db.run(&format!(
@@ -229,12 +232,12 @@ fn what_is_packed_of_other_tenants_is_not_looked_at() {
     let own =
         "SELECT count(*) FROM kb.query('k', 'ship in the harbor', 20, -1) WHERE external_id::int % 90 = 0";
     db.run("SET kb.tenant = 'b'");
-    // It sees its own rows and, since the knowledge base is shared with it, those of a.
+    // It sees its own rows and, because the knowledge base is shared with it, those of a.
     let all: i64 = db.one("SELECT count(*) FROM kb.query('k', 'ship in the harbor', 1000, -1)");
     assert_eq!(all, 900);
     db.run("SET kb.tenant = 'a'");
     assert_eq!(db.one::<i64>(own), 0);
-    // What others have packed does not matter: not even bytes that are none of kb's.
+    // What others have packed does not matter: not even bytes that kb did not write.
     db.run("UPDATE kb.tail_vectors SET packed = '\\x00' WHERE tenant_id = 'b'");
     assert_eq!(db.count("kb.query('k', 'ship in the harbor', 1000, -1)"), 890);
     assert_eq!(db.found("k", "ship 77 lies in the harbor", 1), ["77"]);
@@ -248,7 +251,7 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not(
     put(&mut db, "k", 0..1200);
     db.wait("k");
     until_state(&mut db, (1, 0));
-    // No other index comes while there is an older snapshot.
+    // No other index is built while an older snapshot exists.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
     put(&mut db, "k", 1200..5200);
@@ -276,7 +279,7 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not(
         assert_eq!((found.len(), near.len()), (6, 6));
         right += found.iter().filter(|id| near.contains(id)).count();
     }
-    // What has an index is found approximately.
+    // Rows in an index are found approximately.
     assert!(right >= 28, "{right} of 30");
     holder.run("COMMIT");
 }
@@ -292,7 +295,7 @@ fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
     let ask = |db: &mut Db| assert_exact(db, &table, "<=>", 0..3);
     ask(&mut db);
     ask(&mut db);
-    // The buffers are taken by others' pages.
+    // Pages of others take the buffers.
     other.run("CREATE TABLE large AS SELECT i, repeat('x', 1000) AS x FROM generate_series(1, 8000) i");
     other.run("CREATE INDEX ON large (i); SELECT count(*) FROM large; SELECT sum(length(x)) FROM large WHERE i % 7 > 0");
     ask(&mut db);
@@ -302,7 +305,7 @@ fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
     other.run("CREATE TABLE kept AS TABLE kb.tail_vectors; TRUNCATE kb.tail_vectors");
     other.run("INSERT INTO kb.tail_vectors SELECT * FROM kept ORDER BY md5(packed::text)");
     ask(&mut db);
-    // Rows go, and others take their places.
+    // Rows are deleted, and others take their places.
     db.run("SELECT kb.delete_document('k', 'd' || i) FROM generate_series(1, 899, 2) i");
     other.run("DELETE FROM kb.tail_vectors");
     other.run("VACUUM kb.tail_vectors");
@@ -310,7 +313,7 @@ fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
     put(&mut db, "k", 900..1000);
     db.wait("k");
     ask(&mut db);
-    // Another version of a row, of which no index knows; and one of a transaction that failed.
+    // Another version of a row, which no index contains; and one of a transaction that failed.
     db.put("k", "ship", "A ship lies in the harbor.");
     db.wait("k");
     for end in ["ROLLBACK", "COMMIT"] {
@@ -329,7 +332,7 @@ fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
         ask(&mut db);
         db.run("COMMIT");
     }
-    // Whoever likes can do without system indexes, for which kb's are taken.
+    // Any session can ignore system indexes, and kb's count as such.
     let question = "SELECT string_agg(external_id, ' ' ORDER BY rank) FROM kb.query('k', 'Ships lie in the harbor.', 5, -1)";
     let found: String = db.one(question);
     let mut psql = cluster.program("psql");

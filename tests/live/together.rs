@@ -1,15 +1,16 @@
-//! Calls of several sessions at once: none of them deadlocks, and a later one sees what an earlier one did.
+//! Simultaneous calls of several sessions: none of them deadlocks, and a later one sees what an earlier one
+//! did.
 
 use crate::support::{APP, Cluster, Db, SOON, assert_sound, until};
 
-/// A session that gives up on a lock, so that a test which fails ends.
+/// A session that gives up on a lock, so that a test that fails ends.
 fn session(cluster: &Cluster) -> Db {
     let mut session = cluster.connect(APP);
     session.run("SET lock_timeout = '60s'");
     session
 }
 
-/// Waits until so many sessions wait for a lock.
+/// Waits until this many sessions wait for a lock.
 fn until_waiting(db: &mut Db, sessions: i64) {
     until(SOON, &format!("{sessions} sessions wait for a lock"), || {
         db.count("pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'client backend'")
@@ -17,7 +18,7 @@ fn until_waiting(db: &mut Db, sessions: i64) {
     });
 }
 
-/// Puts documents in one call; what it answers.
+/// Puts documents in one call, and returns its result.
 fn put_in_order(db: &mut Db, ids: &[&str]) -> Vec<String> {
     let json: Vec<String> = ids
         .iter()
@@ -34,7 +35,7 @@ fn calls_that_put_the_same_new_documents_in_opposite_orders_do_not_deadlock() {
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
-    // The first call waits for this one in the middle of its documents; the second for the first.
+    // The first call waits for this one in the middle of its documents; the second waits for the first.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN");
     holder.put("k", "m", "Not committed yet.");
@@ -62,7 +63,7 @@ fn a_run_or_a_retry_beside_a_put_of_the_same_documents_does_not_deadlock() {
     for statement in ["SELECT kb.ingest('k')", "SELECT kb.retry('k')"] {
         let mut db = cluster.connect(APP);
         db.create_kb("k", "hash", "{}");
-        // Too deep, so that they fail. In the table and by name, the second comes first.
+        // They are nested too deeply, so they fail. In the table and by name, the second comes first.
         for id in ["b.html", "a.html"] {
             db.put("k", id, &"<div>".repeat(300));
         }
@@ -223,7 +224,7 @@ fn an_alter_during_a_replace_of_an_empty_knowledge_base_is_refused() {
     let fault = db.fault("SELECT kb.alter_knowledge_base('k', 'static')");
     assert_eq!(fault.code, "55000", "{fault:?}");
     assert!(fault.message.contains(&format!("is being replaced by run {run}")), "{fault:?}");
-    // What needs no other build is altered all the same.
+    // Settings that need no other build are altered all the same.
     db.run("ROLLBACK TO s; SELECT kb.alter_knowledge_base('k', description => 'Ships'); COMMIT");
     db.run(&format!("SELECT kb.wait({run}::bigint, 60)"));
     db.run("SELECT kb.alter_knowledge_base('k', 'static')");

@@ -1,14 +1,14 @@
-//! Promise 10: an installation of every released version becomes the newest one by ALTER EXTENSION, with its data, and
-//! is then the same as a fresh one, object by object.
+//! Promise 10: an installation of every released version becomes the newest one by ALTER EXTENSION, with its
+//! data, and is then the same as a fresh one, object by object.
 
 use crate::support::{APP, Db, LONG, assert_sound, until};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// A version that tools/versions.sh places for these tests: upgrade/to-made-up.sql says what it lacks.
+/// A version that tools/versions.sh installs for these tests: upgrade/to-made-up.sql says what it lacks.
 const MADE_UP: &str = "0.0.1.made_up";
 
-/// Versions whose install scripts are kept in sql/released.
+/// The versions whose install scripts are kept in sql/released.
 fn released() -> Vec<String> {
     let names =
         fs::read_dir("sql/released").unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -18,7 +18,8 @@ fn released() -> Vec<String> {
     versions
 }
 
-/// What fills an installation of this version: two knowledge bases, a document that is ready and one that waits.
+/// The statements that fill an installation of this version: two knowledge bases, a document that is ready
+/// and one that waits.
 fn filling(version: &str) -> String {
     let file = format!("tests/live/upgrade/fill-{version}.sql");
     fs::read_to_string(&file).unwrap_or_else(|e| panic!("{file}: {e}"))
@@ -31,7 +32,7 @@ fn objects(db: &mut Db) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What differs, a line each.
+/// The differences, one per line.
 fn differences(updated: &BTreeMap<String, String>, fresh: &BTreeMap<String, String>) -> Vec<String> {
     let mut lines = Vec::new();
     for (object, definition) in fresh {
@@ -48,7 +49,8 @@ fn differences(updated: &BTreeMap<String, String>, fresh: &BTreeMap<String, Stri
     lines
 }
 
-/// What has to hold in a database after ALTER EXTENSION kb UPDATE, with knowledge base `handbook` as [`filling`] makes it.
+/// What must hold in a database after ALTER EXTENSION kb UPDATE, with knowledge base `handbook` as
+/// [`filling`] makes it.
 fn assert_updated(db: &mut Db, version: &str, fresh: &BTreeMap<String, String>) {
     let found = differences(&objects(db), fresh);
     assert!(
@@ -62,7 +64,7 @@ fn assert_updated(db: &mut Db, version: &str, fresh: &BTreeMap<String, String>) 
     assert_eq!(db.put("handbook", "new", "Put after the update."), "added");
     db.wait("handbook");
     assert_sound(db, "handbook", 3, 0);
-    // Vectors that mean something else now are made anew.
+    // Vectors whose meaning has changed are computed again.
     let run: i64 = db.one("SELECT kb.ingest('handbook')");
     db.run(&format!("SELECT kb.wait({run}, 180)"));
     until(LONG, "the old build is swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
@@ -117,7 +119,7 @@ fn until_it_is_updated_an_extension_older_than_its_library_says_so() {
         assert!(error.message().starts_with(&told), "{call}: {error}");
         assert_eq!(error.hint(), Some("Bring it up to date: ALTER EXTENSION kb UPDATE;"));
     }
-    // In the same session, and what is wrong with a statement for another reason is said as it is.
+    // In the same session, and an error with another cause is reported unchanged.
     db.run(
         "ALTER EXTENSION kb UPDATE; SELECT kb.create_knowledge_base('k', 'hash'), count(*) FROM kb.health()",
     );

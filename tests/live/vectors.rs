@@ -1,5 +1,5 @@
-//! No user reads vectors: which ones are near tells of other tenants' documents. kb.query reads them for its caller,
-//! who gets the documents that it may read.
+//! No user reads vectors: their distances would reveal something about other tenants' documents. kb.query
+//! reads them for its caller, who gets the documents that it may read.
 
 use crate::support::{APP, Cluster, Db, SOON, until, vector_table};
 
@@ -47,7 +47,7 @@ fn no_group_role_reads_a_vector_table_and_queries_still_answer() {
     }
     assert_eq!(a.all::<String>(ANSWER).len(), 5);
     assert_eq!(a.one::<i64>("SELECT vectors FROM kb.status WHERE kb_id = 'notes'"), 8);
-    // EXPLAIN says of a query only that it is a function. PostgreSQL 18 counts "rows=5.00".
+    // EXPLAIN shows only that a query is a function. PostgreSQL 18 counts "rows=5.00".
     let options = "ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF, BUFFERS OFF";
     let plan: Vec<String> = a.all(&format!("EXPLAIN ({options}) {ANSWER}"));
     assert!(plan.len() == 1 && plan[0].starts_with("Function Scan on query (actual rows=5"), "{plan:?}");
@@ -62,14 +62,14 @@ fn vectors_are_read_by_a_role_that_policies_bind() {
         db.one("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'kb_vectors'"),
     );
     assert_eq!((is_super, bypasses, logs_in), (false, false, false));
-    // Not even a superuser's query is answered with another tenant's vectors, whatever its session says.
+    // Not even a superuser's query is answered with another tenant's vectors, whatever its session sets.
     let mut superuser = cluster.connect(APP);
     superuser.run("SET kb.tenant = 'b'; SET row_security = off");
     let contents: Vec<String> =
         superuser.all("SELECT content FROM kb.query('notes', 'the a note number', 10)");
     assert_eq!(contents.len(), 4);
     assert!(contents.iter().all(|content| content.contains("the b note")), "{contents:?}");
-    // Who sees all tenants sees how many vectors each has.
+    // A role that sees all tenants sees how many vectors each has.
     let counts: Vec<String> =
         superuser.all("SELECT tenant_id || ' ' || vectors FROM kb.status WHERE kb_id = 'notes' ORDER BY 1");
     assert_eq!(counts, ["a 4", "b 4"]);
@@ -78,7 +78,7 @@ fn vectors_are_read_by_a_role_that_policies_bind() {
 #[test]
 fn a_policy_of_the_database_hides_rows_from_answers_and_others_take_their_place() {
     let Some((cluster, mut db)) = shared_table(60) else { return };
-    // By name of the caller: it must not be the role that vectors are read as.
+    // By the name of the caller, which must not be the role that reads vectors.
     db.run(
         "CREATE POLICY only_some ON kb.documents AS RESTRICTIVE FOR SELECT TO a
          USING (current_user = 'a' AND right(external_id, 1) = '7')",

@@ -1,4 +1,4 @@
-//! Who waits for documents holds up nobody else.
+//! A session that waits for documents delays no other session.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Db, SOON, until};
@@ -15,7 +15,7 @@ fn held(db: &mut Db, stub: &Stub) {
 
 const HAS_SNAPSHOT: &str = "pg_stat_activity WHERE query LIKE '%kb.wait(%' AND state = 'active'
     AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL";
-/// Also while they look whether all is there.
+/// Also while they check whether all documents are done.
 const CALLED: &str =
     "pg_stat_activity WHERE query LIKE '%kb.wait(%' AND state = 'active' AND pid <> pg_backend_pid()";
 const WAITS: &str =
@@ -29,7 +29,7 @@ fn a_session_in_kb_wait_keeps_no_snapshot_for_which_an_index_is_waiting() {
     let mut db = cluster.connect(APP);
     held(&mut db, &stub);
     scope(|scope| {
-        // By either protocol, in a transaction, and of a part of the rows at a time.
+        // By either protocol, in a transaction, and fetching a part of the rows at a time.
         let waiters = [
             scope.spawn(|| cluster.connect(APP).run("SELECT kb.wait('k', 60)")),
             scope.spawn(|| drop(cluster.connect(APP).0.query("SELECT kb.wait('k', $1)", &[&60f64]).unwrap())),
@@ -44,9 +44,10 @@ fn a_session_in_kb_wait_keeps_no_snapshot_for_which_an_index_is_waiting() {
             }),
         ];
         until(SOON, "all wait", || db.count(WAITS) == waiters.len() as i64);
-        // Nobody looks all the time, so that each is seen without one.
+        // No session checks all the time, so each is seen without a snapshot.
         until(SOON, "no snapshot is kept", || db.count(HAS_SNAPSHOT) == 0);
-        // One that begins just when a session looks waits for it, as for any that has a snapshot then: another try does not.
+        // A build that begins just when a session checks waits for it, as for any that has a snapshot then;
+        // another try does not.
         db.run("SET statement_timeout = '8s'");
         let is_built = (0..5).any(|_| {
             db.run("DROP INDEX IF EXISTS other_n");
@@ -59,7 +60,7 @@ fn a_session_in_kb_wait_keeps_no_snapshot_for_which_an_index_is_waiting() {
             waiter.join().unwrap();
         }
     });
-    // What the sessions had is in order: the same statements end by an error, too.
+    // The state of the sessions is in order: the same statements end by an error, too.
     let mut db = cluster.connect(APP);
     stub.hold(true);
     db.put("k", "b", "The ferry leaves at ten.");
@@ -85,7 +86,8 @@ fn a_statement_that_also_reads_keeps_its_snapshot_while_it_waits() {
          CREATE FUNCTION sql_stable() RETURNS bigint LANGUAGE sql STABLE AS
          'SELECT kb.wait(''k'', 60); SELECT count(*) FROM other'",
     );
-    // What each counts of rows that are deleted and cleaned up while it waits. Only what is volatile looks anew.
+    // What each counts of rows that are deleted and vacuumed while it waits. Only a volatile function looks
+    // again.
     let readers = [
         ("SELECT count FROM (SELECT kb.wait('k', 60), (SELECT count(*) FROM other) OFFSET 0) q", 100),
         ("SELECT count(*) FROM (SELECT kb.wait('k', 60) FROM other LIMIT 1 OFFSET 0) q, other", 100),

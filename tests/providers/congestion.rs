@@ -1,4 +1,5 @@
-//! An endpoint that refuses requests for now (429): how many are refused, and that all are let through in the end.
+//! An endpoint that refuses requests for now (429): how many are refused, and that all are let through in the
+//! end.
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};

@@ -44,7 +44,8 @@ fn a_batch_refused_for_one_text_is_halved_until_that_text_is_alone() {
             assert!(close(&got, &vector(text, 8)), "{text}");
             assert_eq!(stub.answered(text), 1, "{text} was paid for more than once");
         }
-        // Seven halvings of 96 texts, two requests each, the first, and one that asks whether the texts are to blame.
+        // Seven halvings of 96 texts, two requests each, the first, and one that asks whether the texts are
+        // to blame.
         assert!(stub.request_count() <= 16, "{}", stub.request_count());
     }
 }

@@ -173,7 +173,8 @@ fn today() -> u64 {
 #[test]
 fn ingestion_that_waits_for_tokens_holds_up_no_query() {
     let (stub, gateway) = (stub(0), Gateway::new());
-    // A token a second: this batch waits for a day, however slow the machine is. There is one place for requests.
+    // A token a second: this batch waits for a day, however slow the machine is. There is one place for
+    // requests.
     let config = json!({"tpm": 60, "batch_size": 1, "max_concurrency": 1});
     let embedder = embedder(&stub, "openai", config);
     let asked = |kind, urgency, text: &str, tokens| {

@@ -1,4 +1,5 @@
-//! setup.sh killed in the middle of each thing it makes: nothing half-made counts as made, and the next run goes on.
+//! setup.sh killed in the middle of each thing it makes: nothing half-made counts as made, and the next run
+//! goes on.
 
 use crate::machine::Machine;
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 /// The first time that a script runs this, it is killed with all its processes.
 const KILLED: &str = "if [ ! -e \"$KB_ROOT/killed\" ]; then : >\"$KB_ROOT/killed\"; kill -9 0; fi";
 
-/// Setup is killed, has this plan afterwards, keeps what is to be kept, and does the rest when it is run again.
+/// Setup is killed, has this plan afterwards, keeps what is to be kept, and does the rest when it is run
+/// again.
 #[track_caller]
 fn goes_on(machine: &Machine, plan: &str, keeps: impl FnOnce(&Machine)) {
     assert_eq!(machine.run("setup.sh", &[]).status.signal(), Some(9), "setup.sh was not killed");

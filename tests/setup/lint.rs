@@ -1,4 +1,5 @@
-//! What make lint does before it compiles: it fails where something would go unchecked, and reads the subjects of commits.
+//! What make lint does before it compiles: it fails where something would go unchecked, and reads the
+//! subjects of commits.
 
 use crate::machine::Machine;
 

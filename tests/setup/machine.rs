@@ -151,8 +151,8 @@ impl Machine {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Debian's PostgreSQL of a major. Its parts are `server`, `headers` and a version of pgvector; pg_config is always there,
-    /// since it comes with the client. Returns the path of pg_config.
+    /// Debian's PostgreSQL of a major. Its parts are `server`, `headers` and a version of pgvector; pg_config
+    /// is always there, since it comes with the client. Returns the path of pg_config.
     pub fn postgres(&self, major: u32, parts: &str) -> String {
         let pg = format!("usr/lib/postgresql/{major}");
         self.postgres_in(&pg, &format!("usr/include/postgresql/{major}/server"), major, parts)
@@ -214,8 +214,8 @@ impl Machine {
             .unwrap()
     }
 
-    /// The plan for these parts of setup, its steps between semicolons; `server 15` is Debian's PostgreSQL 15. The machine
-    /// is not changed by it.
+    /// The plan for these parts of setup, its steps between semicolons; `server 15` is Debian's PostgreSQL
+    /// 15. The machine is not changed by it.
     pub fn decide(&self, parts: &[&str]) -> String {
         let before = self.files();
         let output = self.run("decide.sh", parts);

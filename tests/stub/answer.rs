@@ -20,8 +20,8 @@ pub fn vector(text: &str, dimension: usize) -> Vec<f32> {
     numbers.iter().map(|x| ((x / norm * SCALE).round() / SCALE) as f32).collect()
 }
 
-/// How well a text answers a question, from 0 to 1: the share of the question's words that it has, and a little of its
-/// hash, so that no two texts have the same.
+/// How well a text answers a question, from 0 to 1: the share of the question's words that it has, and a
+/// little of its hash, so that no two texts have the same.
 pub fn score(query: &str, text: &str) -> f32 {
     let (query, lower) = (query.to_lowercase(), text.to_lowercase());
     let words: Vec<&str> =
@@ -33,8 +33,8 @@ pub fn score(query: &str, text: &str) -> f32 {
     (((share * 0.9 + hash / 65_536.0 * 0.09) * SCALE).round() / SCALE) as f32
 }
 
-/// What a chat model says where nothing else is told: ratings where it is asked for such, a sentence with the first word of a
-/// part of a document, otherwise "yes".
+/// What a chat model says where nothing else is told: ratings where it is asked for such, a sentence with the
+/// first word of a part of a document, otherwise "yes".
 pub fn words(prompt: &str) -> String {
     let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
     let query = asked["question"].as_str().unwrap_or_default();
@@ -79,8 +79,8 @@ pub fn write_words(dialect: Dialect, request: &Parsed, words: &str, fault: Optio
     body.to_string().into_bytes()
 }
 
-/// Scores, the best first, as `[{"index": 1, "relevance_score": 0.9}, …]`. One that was given a second number has an index
-/// that no text has.
+/// Scores, the best first, as `[{"index": 1, "relevance_score": 0.9}, …]`. One that was given a second number
+/// has an index that no text has.
 fn list_scores(out: &mut Vec<u8>, name: &str, scores: &[Vec<f32>], is_reversed: bool) {
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|a, b| scores[*b][0].total_cmp(&scores[*a][0]));

@@ -24,7 +24,8 @@ pub enum Fault {
     Truncated,
     /// The first number of the first vector is the word NaN (in base64: a NaN).
     NaN,
-    /// The first number of the first vector is null (in base64: the first vector is null). Of a chat model: its words are.
+    /// The first number of the first vector is null (in base64: the first vector is null). Of a chat model:
+    /// its words are.
     Null,
     /// The last vector is missing; of one text, its vector comes twice. Of a chat model: there is no message.
     WrongCount,

@@ -188,8 +188,9 @@ impl Stub {
         self.shared.state().schedule.refused.clear();
     }
 
-    /// Each request that has no other fault gets one with this probability, any; redirects lead to the URL `elsewhere`.
-    /// With TLS, a new connection gets a certificate that no client trusts as often. `seed` decides which.
+    /// Each request that has no other fault gets one with this probability, any; redirects lead to the URL
+    /// `elsewhere`. With TLS, a new connection gets a certificate that no client trusts as often. `seed`
+    /// decides which.
     pub fn chaos(&self, rate: f64, seed: u64, elsewhere: &str) {
         self.shared.state().schedule.chaos = Some(Chaos::new(rate, seed, elsewhere));
     }

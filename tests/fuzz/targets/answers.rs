@@ -1,4 +1,5 @@
-//! Answers of providers: refused, or a vector for each text; and a vector that is made of it has a number in each place.
+//! The answers of providers are refused, or contain a vector for each text; a vector that is made of one has
+//! a number in each place.
 
 use super::Target;
 use crate::memory::{Limits, measure};
@@ -60,7 +61,8 @@ pub const TARGET: Target = Target {
 
 const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (200, 4) };
 
-/// Of rerankers: refused, or a number for each text. Of chat models: refused, or words.
+/// Answers of rerankers are refused, or contain a number for each text. Answers of chat models are refused,
+/// or contain words.
 fn read_scores_and_words(data: &[u8], count: usize) {
     for provider in rerank::NAMES {
         let (read, cost) = measure(|| rerank::find(provider).unwrap().read(data, count));

@@ -1,4 +1,4 @@
-//! What is promised of the chunks of any text, under any setting, also after an edit.
+//! What is promised about the chunks of any text, under any setting, also after an edit.
 
 use crate::memory::{Limits, measure};
 use crate::random::Random;
@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 /// Regular expressions keep some megabytes from their first use on.
 const LIMITS: Limits = Limits { bytes: (32 << 20, 600), allocations: (20_000, 60) };
 
-/// Work that a text may take, and each byte of it. Chunks of one unit take some 1,500 a byte.
+/// The work that a text and each of its bytes may take. Chunks of one unit take about 1,500 per byte.
 const WORK: (u64, u64) = (100_000, 6000);
 
 /// Cuts the text under some setting, edits it, cuts it again.
@@ -60,7 +60,7 @@ fn setting(random: &mut Random) -> Chunking {
     }
 }
 
-/// Words, and for some inputs tiktoken's, which take longer.
+/// kb's words and, for some inputs, tiktoken's tokens, which take longer.
 fn tokenizer(random: &mut Random) -> &'static Tokenizer {
     static WORDS: OnceLock<Tokenizer> = OnceLock::new();
     static TIKTOKEN: OnceLock<Tokenizer> = OnceLock::new();
@@ -89,7 +89,8 @@ fn previous(chunks: &[Chunk]) -> Vec<PreviousChunk> {
     chunks.iter().map(previous).collect()
 }
 
-/// Slices of the text, in order, that leave out nothing but white space, none of them larger than it may be.
+/// The chunks are slices of the text, in order, that leave out nothing but white space, and none is larger
+/// than permitted.
 pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Tokenizer) {
     let characters: Vec<char> = text.chars().collect();
     let blank = |from: usize, to: usize| characters[from..to].iter().all(|c| c.is_whitespace());

@@ -100,7 +100,7 @@ fn run(data: &[u8]) {
     assert_eq!(rmp_serde::from_slice::<EmbedderConfig>(&sent).unwrap(), config, "not what is sent");
 }
 
-/// The setting, if it is one; else every problem must begin with its name.
+/// Returns the setting if the value is one; otherwise every problem must begin with its name.
 fn named<T>(name: &str, parsed: Result<T, Vec<String>>) -> Option<T> {
     if let Err(problems) = &parsed {
         assert!(

@@ -1,5 +1,5 @@
-//! Filters and metadata: JSON that is passed on as text is unchanged, and what `Json` says of it is true. What a filter
-//! keeps is decided by SQL: tests/live/filters.rs.
+//! Filters and metadata: JSON that is passed on as text is unchanged, and what `Json` reports about it is
+//! true. SQL decides what a filter keeps, which tests/live/filters.rs tests.
 
 use super::Target;
 use crate::memory::{Limits, measure};
@@ -65,10 +65,10 @@ const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (500, 4) };
 
 fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // Of any text, though PostgreSQL gives nothing but JSON.
+    // Any text is tried, although PostgreSQL passes nothing but JSON.
     said_of(&Json::new(text), text.len());
     let Ok(value) = serde_json::from_str::<Value>(text) else { return };
-    // As PostgreSQL has it: each key once.
+    // As in PostgreSQL, each key is kept once.
     let mut json = Json::new(value.to_string());
     let is_container = |value: &Value| value.is_object() || value.is_array();
     assert_eq!(json.is_object(), value.is_object());
@@ -97,7 +97,7 @@ fn run(data: &[u8]) {
         };
         assert_eq!(*parts, pairs.into_iter().map(equals).collect::<Vec<_>>(), "{json}");
     }
-    // Longer than any key of it.
+    // This is longer than any key of it.
     let absent = format!("{json}.");
     assert_eq!(json.take(&absent), None);
     while let Some(key) = members.keys().nth(members.len() / 2).cloned() {

@@ -1,4 +1,4 @@
-//! What is fuzzed. Each target takes any bytes, and panics when something that is promised does not hold.
+//! The targets of fuzzing. Each takes any bytes, and panics if something that is promised does not hold.
 
 mod answers;
 mod chunking;
@@ -13,9 +13,9 @@ pub struct Target {
     /// Also the folder of its seeds, tests/fuzz/seeds/NAME.
     pub name: &'static str,
     pub run: fn(&[u8]),
-    /// Seeds that are made, beside those in files.
+    /// Generated seeds, in addition to those in files.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// What its language is made of.
+    /// The words of its language.
     pub words: &'static [&'static str],
 }
 

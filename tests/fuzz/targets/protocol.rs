@@ -1,5 +1,5 @@
-//! The gateway's protocol: a frame is refused, or read, and what was read can be sent again unchanged. A size that a
-//! frame announces costs nothing before the bytes are there.
+//! The gateway's protocol: a frame is refused, or it is read and can be sent again unchanged. A size that a
+//! frame announces costs nothing before the bytes have arrived.
 
 use super::Target;
 use crate::memory::{Limits, measure};
@@ -47,7 +47,7 @@ pub const TARGET: Target = Target {
     ],
 };
 
-/// Memory: serde takes no more than 1 MiB for what an array announces, and arrays nest four deep.
+/// Memory: serde allocates at most 1 MiB for the size that an array announces, and arrays nest four deep.
 const LIMITS: Limits = Limits { bytes: (5 << 20, 64), allocations: (1000, 2) };
 
 fn run(data: &[u8]) {
@@ -83,7 +83,7 @@ fn read<T: for<'a> Deserialize<'a> + Serialize + Debug>(data: &[u8]) {
     let length = frame_length(*frame.first_chunk().unwrap()).unwrap();
     assert_eq!(length, frame.len() - 4);
     let again = decode::<T>(&frame[4..]).unwrap();
-    // Not ==: a vector may hold what is no number.
+    // The comparison is not ==, because a vector may contain NaN.
     assert_eq!((again.id, format!("{:?}", again.body)), (id, said));
 }
 
@@ -125,7 +125,7 @@ fn seeds() -> Vec<Vec<u8>> {
         requests.iter().map(|frame| &frame[Head::SIZE..]).chain(responses.iter().map(|frame| &frame[4..]));
     let mut seeds: Vec<Vec<u8>> = bodies.map(<[u8]>::to_vec).collect();
     seeds.extend(requests);
-    // An array and a string that announce what is not there.
+    // An array and a string that announce more than follows.
     seeds.push(b"\x92\x01\x81\xa6Counts\xdd\xff\xff\xff\xff\x01".to_vec());
     seeds.push(b"\x92\x01\x81\xa5Error\x81\xa8Internal\xdb\xff\xff\xff\xffx".to_vec());
     seeds

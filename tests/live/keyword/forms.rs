@@ -1,4 +1,4 @@
-//! Words however they are written: in scripts without blanks, with marks that nobody sees, joined to others.
+//! Words in every form: in scripts without blanks, with invisible marks, joined to others.
 
 use crate::support::{APP, Db, SOON, until};
 use std::collections::BTreeMap;
@@ -42,7 +42,8 @@ fn sentences_without_blanks_are_found_by_their_words_and_by_questions() {
         db.put("k", &n.to_string(), row[1]);
     }
     db.wait("k");
-    // By language: questions, those whose sentence is the first row, and those where it is one of the first three.
+    // For each language: the questions, those whose sentence is the first row, and those whose sentence is
+    // one of the first three.
     let mut figures: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for (n, row) in rows.iter().enumerate() {
         for question in &row[2..] {

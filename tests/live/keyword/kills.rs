@@ -1,4 +1,4 @@
-//! Killed in the middle: nothing of what words find is lost or doubled.
+//! A kill in the middle loses or duplicates nothing of what words find.
 
 use super::{compare, create, question, statistics_are_true, text, word};
 use crate::keyword::model::Model;
@@ -24,7 +24,7 @@ fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
             documents.push(Document::new(id, text));
         }
         db.put_all("k", &documents);
-        // Now while chunks are written, now while they are folded or merged.
+        // Sometimes while chunks are written, sometimes while they are folded or merged.
         let segments = db.count("kb.bm25_segments");
         let before: i64 = db.one("SELECT coalesce(max(segment_no), 0) FROM kb.bm25_segments");
         let mut victim = None;
@@ -57,7 +57,7 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
     let mut cluster = crate::cluster!();
     cluster.expects_crashes = true;
     let mut db = cluster.connect(APP);
-    // Vectors want no index: the indexer comes for the words only.
+    // The vectors need no index: the indexer is started for the words only.
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 100000000}')");
     db.run(
         "SELECT kb.create_knowledge_base('k', 'hash', 'v', preprocess => '{\"language\": \"simple\"}',
@@ -77,7 +77,8 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
         db.put_all("k", &documents);
     }
     db.wait("k");
-    // More than a fifth, of the oldest segment: what the worker merges of the others leaves as many, which are too many for it.
+    // More than a fifth, in the oldest segment: what the worker merges of the others leaves as many, which
+    // are too many for it.
     const GONE: usize = 3_720;
     let oldest = "SELECT d.external_id FROM kb.bm25_chunks b, pg_catalog.generate_series(0, length(b.chunk_ids) / 16 - 1) i
          JOIN LATERAL (SELECT encode(substr(b.chunk_ids, 1 + 16 * i, 16), 'hex')::uuid AS id) n ON true
@@ -92,7 +93,7 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
         db.count(PENDING_CHUNKS) < 256 && gone.len() >= GONE
     });
     gone.truncate(GONE);
-    // The indexer rests at each part that it writes, so that it is killed in the middle.
+    // The indexer pauses at each part that it writes, so that it is killed in the middle.
     db.run(
         "CREATE FUNCTION public.rest() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
              IF EXISTS (SELECT FROM pg_stat_activity WHERE pid = pg_backend_pid() AND backend_type = 'kb indexer') THEN
@@ -104,7 +105,7 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
     );
     db.0.execute("SELECT kb.delete_documents('k', $1)", &[&gone]).unwrap();
     gone.iter().for_each(|id| drop(model.0.remove(id)));
-    // What waits in the end was put last, or folded by a commit that the crash lost.
+    // What is pending in the end was put last, or folded by a commit that the crash lost.
     let is_merged = |db: &mut Db, chunks: usize| {
         let row =
             db.0.query_one("SELECT sum(came - went), sum(went), count(*) FROM kb.bm25_segments", &[])
@@ -125,7 +126,7 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
     db = cluster.reconnect(APP);
     assert!(!is_merged(&mut db, model.0.len()), "it was merged before the kill");
     db.run("DROP TRIGGER rest ON kb.bm25_terms");
-    // What comes next starts the worker, which sees what is left to do.
+    // The next write starts the worker, which sees what is left to do.
     let document = Document::new("last", "w5x1 onlylast");
     model.0.insert(document.id.clone(), document.content.clone());
     db.put_all("k", &[document]);

@@ -1,8 +1,10 @@
-//! The words of a text are those that PostgreSQL's text search finds, though kb remembers what it has met.
+//! The words of a text are those that PostgreSQL's text search finds, although kb remembers words that it has
+//! met.
 
 use crate::support::{APP, Db, Random};
 
-/// Configurations as `english` and `simple`, but with templates of their own: of such dictionaries nothing is remembered.
+/// Configurations like `english` and `simple`, but with templates of their own, so that nothing of their
+/// dictionaries is remembered.
 const UNREMEMBERED: &str = "
     CREATE TEXT SEARCH TEMPLATE own_snowball (INIT = dsnowball_init, LEXIZE = dsnowball_lexize);
     CREATE TEXT SEARCH DICTIONARY own_stem (TEMPLATE = own_snowball, LANGUAGE = english, STOPWORDS = english);
@@ -14,7 +16,7 @@ const UNREMEMBERED: &str = "
     CREATE TEXT SEARCH CONFIGURATION own_simple (COPY = pg_catalog.simple);
     ALTER TEXT SEARCH CONFIGURATION own_simple ALTER MAPPING REPLACE simple WITH own_simple;";
 
-/// Parts of texts that begin, end or go on something for PostgreSQL's parser.
+/// Parts of texts that begin, end or continue a token for PostgreSQL's parser.
 const PARTS: &[&str] = &[
     "the", "Running", "ran", "wölfe", "naïve", "cat", "x", "a", "I", "1", "2.5", "-3", "+4e5", "e", "v1",
     "http", "www", "com", "index", "html", "mailto", "amp", "b", "br", "href", "日本", "Straße", "ﬁ",
@@ -40,7 +42,7 @@ fn words_are_those_that_postgresql_finds_whatever_stands_beside_them() {
         .flat_map(|a| PARTS.iter().flat_map(move |b| [format!("dogs{a}{b} ran"), format!("ran {a}{b}dogs")]))
         .collect();
     texts.extend((0..30_000).map(|_| text(&mut random)));
-    // Twice: what is met first is learned, what is met again is remembered.
+    // Twice: a word that is met first is learned, and one that is met again is remembered.
     for _ in 0..2 {
         for (own, its) in [("public.own", "english"), ("public.own_simple", "simple")] {
             let differ: Vec<String> = db.all_with(
@@ -95,7 +97,8 @@ fn an_altered_configuration_applies_at_once_in_every_session_and_after_a_rollbac
     assert!(words(&mut db) > before && words(&mut other) > before);
 }
 
-/// Of chunks that the worker wrote, those whose words are not what PostgreSQL finds under a configuration of which nothing is remembered.
+/// Of the chunks that the worker wrote, those whose words differ from what PostgreSQL finds under a
+/// configuration of which nothing is remembered.
 fn wrong(db: &mut Db, configuration: &str) -> Vec<String> {
     db.run("SELECT kb.wait('k', 120)");
     db.all_with(
@@ -116,7 +119,7 @@ fn words_of_chunks_are_those_of_postgresql_before_and_after_a_configuration_chan
     );
     let mut random = Random::new(11);
     let mut put = |db: &mut Db, round: usize| {
-        // Some of words that were all met before, some of others, too.
+        // Some consist of words that were all met before, some contain others, too.
         let one = |i: usize, random: &mut Random| match i % 3 {
             0 => format!("the dogs ran with cats {}", ["index", "running", "wolves"][i / 3 % 3]),
             _ => format!("dogs {} ran", text(random)),

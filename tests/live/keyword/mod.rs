@@ -22,7 +22,7 @@ fn word(random: &mut Random) -> String {
 
 fn text(random: &mut Random, id: &str) -> String {
     let words: Vec<String> = (0..3 + random.below(30)).map(|_| word(random)).collect();
-    // Equal texts would be answered once.
+    // Equal texts would be returned once.
     format!("{} only{id}", words.join(" "))
 }
 
@@ -46,7 +46,7 @@ fn answer(db: &mut Db, kb: &str, question: &str, top_k: usize, filter: &str) -> 
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// The answer has the scores of the model, in their order; of equal scores any document may come first.
+/// The answer has the scores of the model, in their order; of documents with equal scores any may come first.
 fn compare(db: &mut Db, kb: &str, model: &Model, question: &str, top_k: usize) {
     compare_where(db, kb, model, question, top_k, "{}", |_| true);
 }
@@ -74,7 +74,7 @@ fn assert_same(found: &[(String, f64)], expected: &[Scored], top_k: usize, quest
     }
 }
 
-/// Chunks and words that the statistics have, and those that there are.
+/// The chunks and words that the statistics have, and those that exist.
 fn statistics_are_true(db: &mut Db) {
     let (has, is): (i64, i64) = (
         db.one(
@@ -87,11 +87,11 @@ fn statistics_are_true(db: &mut Db) {
     assert_eq!(has, is);
 }
 
-/// Random edits, with what became of them.
+/// Random edits, with their outcome.
 fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Random, gone: &mut Vec<(String, String)>) {
     let known: Vec<String> = model.0.keys().cloned().collect();
     match random.below(5) {
-        // New ones, and new texts of some that are there.
+        // New documents, and new texts of some that exist.
         0..=2 => {
             let mut documents = Vec::new();
             for _ in 0..1 + random.below(400) {
@@ -114,7 +114,7 @@ fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Random, gone: &mu
                 gone.extend(model.0.remove(&id).map(|text| (id, text)));
             }
         }
-        // What was deleted comes again as it was: its chunks have the ids that they had.
+        // Deleted documents return unchanged: their chunks have the ids that they had.
         _ => {
             let mut again = Vec::new();
             for _ in 0..gone.len().min(random.below(150)) {
@@ -147,7 +147,7 @@ fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_delet
             let (question, top_k) = (question(&mut random), 1 + random.below(40));
             compare(&mut db, "k", &model, &question, top_k);
         }
-        // What is rolled back never was; meanwhile it is gone.
+        // A deletion that is rolled back has no effect; meanwhile the document is gone.
         let known: Vec<String> = model.0.keys().take(60).cloned().collect();
         let question = question(&mut random);
         let mut without = model.clone();
@@ -160,7 +160,7 @@ fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_delet
     }
     until(SOON, "chunks are folded", || db.count("kb.bm25_segments") > 0);
     compare(&mut db, "k", &model, "w5x0 w5x1 w50x3 w2000x7", 10_000);
-    // All gone, and no word is kept.
+    // All documents are gone, and no word is kept.
     db.run("SELECT kb.delete_by_filter('k', '{\"type\": \"exists\", \"key\": \"$external_id\"}')");
     assert_eq!(answer(&mut db, "k", "w5x0", 10, "{}"), []);
     db.put("k", "last", "one more");

@@ -1,8 +1,8 @@
-//! BM25 in a few lines: what answers by words are compared with.
+//! BM25 in a few lines, with which answers by words are compared.
 
 use std::collections::BTreeMap;
 
-/// Documents by external id, each one chunk; words are what white space parts.
+/// Documents by external id, each with one chunk; white space separates words.
 #[derive(Default, Clone)]
 pub struct Model(pub BTreeMap<String, String>);
 
@@ -12,7 +12,8 @@ pub struct Scored {
 }
 
 impl Model {
-    /// All documents that have a word of the question, best first; equal ones by id. `k1` and `b` are those of BM25.
+    /// All documents that have a word of the question, the best first, those with equal scores by id. `k1`
+    /// and `b` are those of BM25.
     pub fn ask(&self, question: &str, (k1, b): (f64, f64), keeps: impl Fn(&str) -> bool) -> Vec<Scored> {
         let texts: Vec<(&String, Vec<&str>)> =
             self.0.iter().map(|(id, text)| (id, text.split_whitespace().collect())).collect();

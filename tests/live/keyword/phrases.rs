@@ -15,7 +15,7 @@ fn phrases_have_so_many_words_at_most_and_each_counts_once() {
         let rows = db.0.query(sql, &[&question]);
         rows.map(|rows| rows.iter().map(|row| row.get(0)).collect::<Vec<String>>())
     };
-    // It is looked for, and no chunk has it, so that the words alone answer.
+    // The phrase is searched for, and no chunk has it, so the words alone find the answer.
     assert_eq!(found(format!("\"{}\" words", "common ".repeat(1_024))).unwrap(), ["one", "two"]);
     for question in [
         format!("\"{}\"", "common ".repeat(1_025)),

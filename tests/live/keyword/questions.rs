@@ -1,8 +1,9 @@
-//! Questions that somebody wrote for readers, not for a search engine: quotation marks and dashes of prose and lists.
+//! Questions that were written for readers, not for a search engine, with the quotation marks and dashes of
+//! prose and lists.
 
 use crate::support::{APP, Db};
 
-/// 200 words in which something is quoted and something stands behind a dash.
+/// 200 words, some of which are quoted and some of which follow a dash.
 fn prose() -> String {
     let rest = "some people wrote about that at length without any need, ".repeat(20);
     format!(
@@ -21,14 +22,14 @@ fn create(db: &mut Db) {
     db.wait("k");
 }
 
-/// The rows' ids, best first.
+/// The ids of the rows, the best first.
 fn ids(db: &mut Db, question: &str, mode: &str, options: &str) -> Vec<String> {
     let sql =
         "SELECT external_id FROM kb.query('k', $1, 9, mode => $2, options => $3::text::jsonb) ORDER BY rank";
     db.all_with(sql, &[&question, &mode, &options])
 }
 
-/// Those rows that words found.
+/// The rows that words found.
 fn by_words(db: &mut Db, question: &str, options: &str) -> Vec<String> {
     let sql = "SELECT external_id FROM kb.query('k', $1, 9, mode => 'hybrid', options => $2::text::jsonb || '{\"explain\": true}')
                WHERE locator #> '{ranks,keyword,rank}' IS NOT NULL ORDER BY 1";
@@ -52,7 +53,7 @@ fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_mode_hybrid() {
             db.one_with("SELECT context FROM kb.context('k', $1, mode => $2)", &[&prose, &mode]);
         assert!(context.contains("kept in the harbor"), "{mode}: {context}");
     }
-    // As the settings of the knowledge base have it, where a call says nothing.
+    // The settings of the knowledge base apply where a call specifies nothing.
     db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{\"syntax\": \"web\"}')");
     assert_eq!(by_words(&mut db, &prose, "{}"), [""; 0]);
     assert_eq!(by_words(&mut db, &prose, r#"{"syntax": "plain"}"#), ["oars"]);
@@ -77,7 +78,7 @@ fn in_keyword_a_phrase_that_no_chunk_has_is_not_required_and_the_locator_says_so
     assert_eq!(found("\"hash joins\"", "{}"), (vec!["joins".to_string()], 0));
     let (rows, marked) = found("\"joins hash\"", "{}");
     assert_eq!((rows.len(), marked), (2, 2), "{rows:?}");
-    // Exclusions bind all the same.
+    // Exclusions still apply.
     assert_eq!(found("\"joins hash\" -nested", "{}"), (vec!["joins".to_string()], 1));
     assert_eq!(found("joins -hash", "{}"), (vec![], 0));
     assert_eq!(found("\"no such\"", "{}"), (vec![], 0));

@@ -1,4 +1,4 @@
-//! What is found and scored for whom: tenants, filters, snapshots, standbys.
+//! What each caller finds, with which scores: tenants, filters, snapshots, standbys.
 
 use super::{answer, compare, compare_where, create, edit, statistics_are_true, text};
 use crate::keyword::model::Model;
@@ -6,7 +6,7 @@ use crate::support::db::Document;
 use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
 use serde_json::json;
 
-/// Documents with a number, of which filters keep some.
+/// Documents with a number, some of which a filter keeps.
 fn numbered(random: &mut Random, count: usize) -> (Model, Vec<Document>) {
     let mut model = Model::default();
     let documents = (0..count).map(|n| {
@@ -21,7 +21,8 @@ fn numbered(random: &mut Random, count: usize) -> (Model, Vec<Document>) {
 
 const QUESTIONS: [&str; 3] = ["w5x0", "w5x1 w50x3 w2000x7", "only1 only1000"];
 
-/// A row of an answer in mode hybrid: its document and rank_score, and its rank and score by meaning and by words.
+/// A row of an answer in mode hybrid: its document and rank_score, and its rank and score by meaning and by
+/// words.
 struct Fused {
     id: String,
     rank_score: f64,
@@ -46,8 +47,8 @@ fn hybrid(db: &mut Db, question: &str, top_k: i32) -> Vec<Fused> {
     rows.iter().map(fused).collect()
 }
 
-/// In mode hybrid the side of the words has the ranks and scores of the model, that of the meaning every document of the model
-/// once, and the answer is what their ranks make of them.
+/// In mode hybrid, the side of the words has the ranks and scores of the model, the side of the meaning has
+/// every document of the model once, and the answer follows from their ranks.
 fn compare_hybrid(db: &mut Db, model: &Model, question: &str) {
     let expected = model.ask(question, (1.2, 0.75), |_| true);
     for top_k in [10, 10_000] {
@@ -61,12 +62,12 @@ fn compare_hybrid(db: &mut Db, model: &Model, question: &str) {
             assert!((rank_score - sum).abs() < 1e-12, "{question}: {id} {rank_score} {sum}");
             let of_model = expected.iter().find(|scored| &scored.id == id).map(|scored| scored.score);
             let Some((rank, score)) = keyword else {
-                // Those that each side looks for are a hundred.
+                // Each side searches for a hundred.
                 let is_behind = expected.len() > 100 && of_model <= Some(expected[99].score + 1e-9);
                 assert!(of_model.is_none() || top_k == 10 && is_behind, "{question}: {id} {of_model:?}");
                 continue;
             };
-            // Of equal scores any may come first.
+            // Of documents with equal scores, any may come first.
             let at_rank = expected.get(rank - 1).map(|scored| scored.score);
             for of_model in [of_model, at_rank] {
                 assert!(
@@ -81,7 +82,7 @@ fn compare_hybrid(db: &mut Db, model: &Model, question: &str) {
                 ranks.sort_unstable();
                 ranks
             };
-            // Equal scores share a rank, that of the first of them.
+            // Documents with equal scores share a rank, that of the first of them.
             let are_ranks = |ranks: Vec<usize>, count: usize| {
                 ranks.len() == count && ranks.iter().zip(1..).all(|(rank, place)| (1..=place).contains(rank))
             };
@@ -124,7 +125,8 @@ fn a_filter_that_keeps_what_comes_late_loses_none_of_it() {
     let mut db = cluster.connect(APP);
     create(&mut db, "k");
     let mut model = Model::default();
-    // The later, the less of the word; so many that the chunks that pass are listed only after thousands were looked at.
+    // Later documents contain the word less often, and there are so many that the chunks that pass are listed
+    // only after thousands were examined.
     let count = 6_500;
     let documents: Vec<Document> = (0..count)
         .map(|n| {
@@ -183,7 +185,7 @@ fn words_of_other_tenants_change_no_score() {
     for table in ["bm25_terms", "bm25_chunks", "bm25_pending"] {
         assert_eq!(reader.fault(&format!("SELECT FROM kb.{table}")).code, "42501", "{table}");
     }
-    // Who is nobody's reads nothing.
+    // A session of no tenant reads nothing.
     reader.run("SET kb.tenant = 'c'");
     assert_eq!(answer(&mut reader, "k", "w5x0", 10, "{}"), []);
     assert_eq!(hybrid(&mut reader, "w5x0", 10).len(), 0);
@@ -202,7 +204,7 @@ fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() 
     db.run("SELECT kb.attach_table('k', 'notes', content => 'body', tenant => 'tenant')");
     let mut random = Random::new(17);
     let mut models = [(); 3].map(|()| Model::default());
-    // Some chunks of each are folded, the others wait.
+    // Some chunks of each are folded, the others are pending.
     for (round, count) in [(0, 300), (1, 40)] {
         for (tenant, model) in ["a", "b", "c"].iter().zip(&mut models) {
             for n in 0..count {

@@ -1,21 +1,21 @@
-//! Segments stay few, whatever comes and goes, and answers stay those of the model.
+//! Segments stay few, whatever is added and deleted, and answers stay those of the model.
 
 use super::{compare, create, question, statistics_are_true, text};
 use crate::keyword::model::Model;
 use crate::support::db::Document;
 use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
 
-/// As many chunks as are folded into a segment.
+/// The number of chunks that are folded into a segment.
 const FOLDED: usize = 256;
 const COMMITS: usize = 14;
 
-/// Chunks of segments, those of deleted ones included; the oldest first.
+/// The chunks of segments, including deleted ones, the oldest segment first.
 fn sizes(db: &mut Db) -> Vec<i64> {
     db.all("SELECT (came + went)::bigint FROM kb.bm25_segments ORDER BY age")
 }
 
-/// Each has at least twice the chunks of all younger ones together (crates/kb-search/src/levels.rs): so their number grows with the
-/// logarithm of the chunks.
+/// Each has at least twice as many chunks as all younger ones together (crates/kb-search/src/levels.rs), so
+/// their number grows with the logarithm of the chunks.
 fn are_few(sizes: &[i64]) -> bool {
     (0..sizes.len()).all(|n| sizes[n] >= 2 * sizes[n + 1..].iter().sum::<i64>())
 }
@@ -43,12 +43,13 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
             is_folded && db.count(PENDING_CHUNKS) < FOLDED as i64 && are_few(&sizes(&mut db))
         });
         let segments = sizes(&mut db);
-        // 256 chunks or more each: 3 to the power of their number is at most three times what there is in 256s.
+        // Each has 256 chunks or more: 3 to the power of their number is at most three times the number of
+        // chunks in units of 256.
         assert!(3_usize.pow(segments.len() as u32) <= 3 * (commit + 1), "{commit}: {segments:?}");
         compare(&mut db, "k", &model, &question(&mut random), 20);
     }
     statistics_are_true(&mut db);
-    // Deletions come as segments, too; nothing is kept of most of what is gone.
+    // Deletions become segments, too; most of what is deleted is not kept.
     let ids: Vec<String> = model.0.keys().filter(|id| !id.ends_with("x7")).cloned().collect();
     for ids in ids.chunks(FOLDED + 50) {
         db.0.execute("SELECT kb.delete_documents('k', $1)", &[&ids]).unwrap();
@@ -70,7 +71,7 @@ fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trac
     super::create(&mut db, "k");
     db.put("k", "a", "The ferry leaves the harbor.");
     db.wait("k");
-    // As many as are folded at once lie between, of chunks that are nowhere.
+    // As many as are folded at once lie between, of chunks that do not exist.
     let noted = |ids: &str, terms: &str| {
         format!(
             "INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids, terms)
@@ -109,7 +110,7 @@ fn folding_looks_up_chunks_one_by_one_even_with_outdated_statistics() {
         until(SOON, "what came is folded", || {
             db.count(&segments) > 0 && db.count(PENDING_CHUNKS) < FOLDED as i64
         });
-        // For these all chunks are of the old one.
+        // According to these statistics, all chunks belong to the old build.
         db.run("ANALYZE kb.chunks");
     }
     let log = cluster.log();
@@ -127,7 +128,7 @@ fn folding_looks_up_chunks_one_by_one_even_with_outdated_statistics() {
         plans += 1;
     }
     assert!(plans >= 2, "{plans}");
-    // Nor is anything else of a chunk looked for by going through all.
+    // Nothing else of a chunk is looked up by reading all chunks, either.
     let joins = log.lines().filter(|line| line.contains("Join Filter:") && line.contains("chunk_id"));
     assert_eq!(joins.collect::<Vec<_>>(), [""; 0]);
 }

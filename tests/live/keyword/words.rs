@@ -1,4 +1,4 @@
-//! What a question in words may be: phrases, exclusions, languages, anything.
+//! What a question in words may contain: phrases, exclusions, languages, anything.
 
 use super::{answer, assert_same, create, question, text};
 use crate::keyword::model::Model;
@@ -28,13 +28,13 @@ fn quoted_phrases_and_exclusions_are_honoured_before_and_after_folding() {
     for folded in [false, true] {
         assert_eq!(ids(&mut db, "hash join"), ["joins", "loops", "plans"]);
         assert_eq!(ids(&mut db, "\"hash joins\""), ["joins"]);
-        // No chunk has the phrase, so its words answer.
+        // No chunk has the phrase, so its words find the answer.
         assert_eq!(ids(&mut db, "\"joining hash\" dead"), ["joins", "loops", "other", "plans"]);
         assert_eq!(ids(&mut db, "join -nested"), ["joins"]);
         assert_eq!(ids(&mut db, "rows -\"nested loop\""), ["other"]);
         assert_eq!(ids(&mut db, "rows -\"loop nested\""), ["loops", "other"]);
         assert_eq!(ids(&mut db, "\"nested loop\" planner -vacuum"), ["loops", "plans"]);
-        // Words that say nothing, none at all, and none that is there.
+        // Stop words only, no words at all, and words that occur nowhere.
         for nothing in ["the of a", "?!", "-hash", "\"\"", "zebra", "-\"hash joins\""] {
             assert_eq!(ids(&mut db, nothing), [""; 0], "{nothing}");
         }
@@ -118,7 +118,7 @@ fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
         [((0.0, 0.0), false), ((0.4, 1.0), true), ((2.5, 0.3), false), ((2.5, 0.3), true)]
     {
         let mut options = format!(r#"{{"mode": "keyword", "bm25": {{"k1": {k1}, "b": {b}}}}}"#);
-        // As settings of the knowledge base they hold where a call says nothing.
+        // As settings of the knowledge base they apply where a call specifies nothing.
         if is_own {
             db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{options}')"));
             options = "{}".into();
@@ -163,7 +163,7 @@ fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them()
     db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{own}')"));
     let by_own = ranks(&mut db, "{}");
     assert_fused(&by_own, (0.02, 3.0, 7.0));
-    // By words first, and of these the best.
+    // By words first, and the best of these.
     assert!(
         by_own.iter().take(10).zip(1..).all(|(row, rank)| row.2.is_some_and(|own| own <= rank)),
         "{by_own:?}"
@@ -222,14 +222,14 @@ fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
     assert_eq!(kept.len(), 4);
     let least: f64 = db.one(&sql("min(score)", ", min_score => 0.2"));
     assert!(least >= 0.2);
-    // Words only, where the weight of meaning is 0; the similarity is told all the same.
+    // Words only, because the weight of meaning is 0; the similarity is returned all the same.
     let words = "'{\"hybrid\": {\"weights\": {\"dense\": 0}}}'";
     let by_words: Vec<String> =
         db.all("SELECT external_id FROM kb.query('k', 'apples note 7 8', 3, mode => 'keyword')");
     let hybrid: Vec<String> =
         db.all(&format!("SELECT external_id FROM kb.query('k', 'apples note 7 8', 3, options => {words})"));
     assert_eq!(hybrid[0], by_words[0]);
-    // Fused by scores, one side alone has that side's order.
+    // Fused by scores, a single side keeps its order.
     for (alpha, mode, score) in [(0, "keyword", "rank_score"), (1, "dense", "score")] {
         let of_one: Vec<f64> = db.all(&format!(
             "SELECT {score} FROM kb.query('k', 'apples note 7 8', 10, mode => '{mode}') ORDER BY rank"
@@ -257,7 +257,7 @@ fn a_question_with_too_many_words_is_answered_by_its_first_words_and_says_so() {
     db.put("k", "last pair", &signs[1_099..].iter().collect::<String>());
     db.wait("k");
     let numbers = (0..60_000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(" ");
-    // What is required is looked for wherever it is.
+    // A required word is searched for wherever it is in the question.
     let required = format!("{numbers} \"n59999\"");
     for (question, mode, ids, left_out) in [
         (&numbers, "keyword", &["first"][..], 58_976),

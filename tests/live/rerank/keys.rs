@@ -7,8 +7,8 @@ use crate::support::{APP, Cluster, Db, SOON, until};
 const KEY: &str = "sk-rerank-7c3a2d40";
 const QUICK: &str = r#""retry": {"max_attempts": 1}, "timeout_ms": 20000"#;
 
-/// A knowledge base, the reranker "scorer", and "judge", which asks the chat model "talker"; each asks its stub, under this
-/// secret, with this configuration besides.
+/// A knowledge base, the reranker "scorer", and "judge", which asks the chat model "talker". Each asks its
+/// stub, under this secret and with this additional configuration.
 fn cluster_with(stubs: [&Stub; 2], secret: &str, config: &str) -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
@@ -41,19 +41,19 @@ fn a_reranker_and_a_chat_model_ask_under_the_key_that_their_secret_names() {
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
     let mut reader = cluster.connect_as(APP, "reader");
     for reranker in ["scorer", "judge"] {
-        // While there is none, nothing is sent.
+        // While the secret does not exist, nothing is sent.
         let answer = ask(&mut db, &by(reranker));
         let why = answer[0].3.clone().unwrap_or_default();
         assert!(why.contains("service") && stub.request_count() == 0, "{reranker}: {why}");
         assert_eq!(scores(&answer), plain, "{reranker}");
-        // One who may not read it has it used as well.
+        // A caller who may not read it still has it used.
         set(&mut db, KEY);
         for db in [&mut db, &mut reader] {
             let answer = ask(db, &by(reranker));
             assert_eq!((answer[0].0.as_str(), answer[0].3.as_deref()), ("best", None), "{reranker}");
         }
         assert_eq!(stub.complaints(), [] as [String; 0], "{reranker}");
-        // One that the provider refuses, and repeats in its answer.
+        // A key that the provider refuses, and repeats in its answer.
         set(&mut db, "sk-wrong-5f1e9b7c");
         let answer = ask(&mut db, &by(reranker));
         let why = answer[0].3.clone().unwrap_or_default();
@@ -69,7 +69,7 @@ fn a_reranker_and_a_chat_model_ask_under_the_key_that_their_secret_names() {
 #[test]
 fn a_spent_budget_pauses_a_reranker_and_a_chat_model_and_the_rows_say_so() {
     on_one_day();
-    // What is asked at one place under one key has one budget.
+    // Requests to one place under one key share one budget.
     let stubs = [(); 2].map(|()| Stub::start(Options::default()));
     let budget = r#", "daily_token_budget": 600"#;
     let Some((_cluster, mut db)) = cluster_with([&stubs[0], &stubs[1]], "NULL", budget) else { return };

@@ -1,4 +1,4 @@
-//! Rerankers that kb computes itself: their scores, and what is told where they cannot say.
+//! Rerankers that kb computes itself: their scores, and the reason that is given when they fail.
 
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, SOON, cross_encoder, until};
@@ -7,7 +7,7 @@ use kb_types::reranker::Reranker;
 use kb_types::reranker::RerankerConfig;
 use std::path::PathBuf;
 
-/// Reranker "cross", whose model is in the directory given back.
+/// Reranker "cross", whose model is in the directory that is returned.
 fn create_cross_encoder(cluster: &Cluster, db: &mut Db) -> PathBuf {
     let models = cluster.path("models");
     cross_encoder::write(&models.join("cross"));
@@ -61,7 +61,7 @@ fn a_local_reranker_without_model_or_time_keeps_the_order_and_every_row_says_why
     let cluster = crate::cluster!();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    // So many long texts that no machine reads them in a millisecond.
+    // There are so many long texts that no machine reads them in a millisecond.
     let text = |n: usize| {
         let words = cross_encoder::WORDS;
         format!("alpha {} {} n{n} {}", words[n % 8], words[n / 8 % 8], "beta gamma delta ".repeat(40))
@@ -91,7 +91,7 @@ fn a_local_reranker_without_model_or_time_keeps_the_order_and_every_row_says_why
     };
     let (scores, told) = ask(&mut db, r#"{"reranker": "cross", "timeout_ms": 1}"#);
     assert!(scores == plain && is_told(&told, "within 1 ms"), "{:?}", told[0]);
-    // Its directory goes after it was created, before anybody has asked it.
+    // Its directory is removed after it was created, before anybody has asked it.
     cross_encoder::write(&models.join("gone"));
     db.run("SELECT kb.create_reranker('gone', 'local', 'gone')");
     std::fs::remove_dir_all(models.join("gone")).unwrap();
@@ -99,7 +99,7 @@ fn a_local_reranker_without_model_or_time_keeps_the_order_and_every_row_says_why
     assert!(scores == plain && is_told(&told, "\"gone\""), "{:?}", told[0]);
     let problem: Option<String> = db.one("SELECT problem FROM kb.check_reranker('gone')");
     assert!(problem.as_deref().is_some_and(|problem| problem.contains("\"gone\"")), "{problem:?}");
-    // Back again, it is used; and the other was all the while.
+    // When the directory is back, it is used; the other reranker was used all the while.
     cross_encoder::write(&models.join("gone"));
     for reranker in ["gone", "cross"] {
         let (scores, told) = ask(&mut db, &format!(r#"{{"reranker": "{reranker}"}}"#));

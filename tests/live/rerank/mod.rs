@@ -1,4 +1,5 @@
-//! kb.query with a reranker: the order is its, a failure leaves the answer as it was, and what it costs is booked.
+//! kb.query with a reranker: the reranker determines the order, a failure leaves the answer as it was, and
+//! its cost is booked.
 
 mod keys;
 mod local;
@@ -9,8 +10,8 @@ use crate::support::{APP, Cluster, Db, SOON, until};
 
 const QUESTION: &str = "where is the old harbor";
 
-/// A knowledge base of twelve documents. The one that holds all words of the question is not among the nearest vectors
-/// first.
+/// A knowledge base of twelve documents. The one that contains all words of the question is not the first
+/// among the nearest vectors.
 fn fill(db: &mut Db) {
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     db.run("BEGIN");
@@ -50,7 +51,8 @@ fn ids(answer: &[Row]) -> Vec<String> {
     answer.iter().map(|row| row.0.clone()).collect()
 }
 
-/// Of equal similarities any may come first, so answers in their own order are compared by them.
+/// Of documents with equal similarities any may come first, so answers in their own order are compared by
+/// similarity.
 fn scores(answer: &[Row]) -> Vec<Option<f64>> {
     answer.iter().map(|row| row.1).collect()
 }
@@ -85,7 +87,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
         assert_eq!(stub.requests()[0].texts.len(), 12, "four times the rows");
         assert_eq!(stub.complaints(), [] as [String; 0]);
     }
-    // As a setting of the knowledge base, which a call switches off.
+    // A setting of the knowledge base, which a call switches off.
     db.run(r#"SELECT kb.alter_knowledge_base('k', retrieval => '{"rerank": {"reranker": "jina", "retrieval_factor": 4}}')"#);
     assert_eq!(ask(&mut db, "{}")[0].0, "best");
     assert_eq!(ask(&mut db, r#"{"mode": "keyword"}"#).len(), 3);
@@ -94,7 +96,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
         &[&QUESTION],
     );
     assert_eq!(explained, "1");
-    // What it put out of the answer is said to be its doing.
+    // Rows that it removed from the answer are reported as removed by it.
     let first = &ids(&plain)[0];
     let about: String = db.one_with(
         "SELECT kb.explain('k', $1, 1, external_id => $2) #>> '{asked_about,chunks,0,why}'",
@@ -123,7 +125,7 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
             assert_eq!(row.1, row.2, "the order is that of the similarity");
         }
     }
-    // A reranker that hangs costs no more than the call allows.
+    // A reranker that hangs takes no more time than the call allows.
     stub.always(Some(Fault::Never));
     let answer = ask(&mut db, r#"{"rerank": {"reranker": "tei", "retrieval_factor": 4, "timeout_ms": 300}}"#);
     assert_eq!(scores(&answer), plain);
@@ -133,7 +135,7 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
         why.split("within ").nth(1).and_then(|rest| rest.split(' ').next()).and_then(|n| n.parse().ok());
     assert!(millis.is_some_and(|millis: u32| millis <= 300), "{why}");
     stub.always(None);
-    // What is wrong with the call is its error, before anything is asked.
+    // A mistake in the call is an error before anything is asked.
     let fault =
         db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"rerank": {"reranker": "none"}}')"#);
     assert_eq!(fault.code, "42704", "{fault:?}");

@@ -1,4 +1,4 @@
-//! Questions that a chat model words in other ways: what they find, and whose.
+//! Questions that a chat model rewords: what they find, and for whom.
 
 use super::{QUESTION, ask, fill, ids, scores};
 use crate::stub::{Fault, Options, Stub};
@@ -32,13 +32,13 @@ fn rewording_finds_what_the_question_does_not_and_its_failure_keeps_the_answer()
         );
         let rows = rows.unwrap();
         let rows: Vec<_> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-        // The score is the similarity to the question as it was asked.
+        // The score is the similarity to the original question.
         assert!(rows.iter().all(|row: &(String, Option<String>, Option<f64>)| row.2.is_some()));
         rows
     };
     stub.say(Some(r#"{"questions": ["bread flour oven", "bakery bread"]}"#));
     let many = r#"{"transform": {"llm": "talker", "multi_query": 2}}"#;
-    // Hybrid answers have every document by meaning, and some beside what the other questions are about.
+    // Hybrid answers contain every document by meaning, and some more than those about the rewordings.
     for (mode, rows) in [("dense", 3), ("hybrid", 8), ("keyword", 3)] {
         let options = format!(r#"{{"mode": "{mode}", "transform": {{"llm": "talker", "multi_query": 2}}}}"#);
         let found: Vec<String> = db.all_with(
@@ -120,12 +120,12 @@ fn rewording_finds_only_what_passes_the_filter_and_the_caller_may_read() {
         };
         let told = &explained["transform"];
         assert_eq!((&told["questions"], &told["passage"]), (&questions, &passage), "{mode}: {explained}");
-        // What others have is as if it were absent.
+        // A document of others is treated as if it did not exist.
         let why = explained["asked_about"]["why"].as_str().unwrap_or_default();
         assert!(why.contains("no document of this external_id that you may read"), "{mode}: {explained}");
         assert!(!explained.to_string().contains("of others"), "{mode}: {explained}");
     }
-    // Whose it is finds it the same way.
+    // Its owner finds it in the same way.
     reader.run("SET kb.tenant = 'b'");
     let options = r#"{"transform": {"llm": "talker", "hyde": true}}"#;
     assert_eq!(found(&mut reader, options, "{}"), ["theirs"]);

@@ -315,8 +315,8 @@ impl Cluster {
         pids[0]
     }
 
-    /// Stops a database's worker (SIGSTOP) where it is in no transaction, so that nobody waits for what it holds; its pid, which SIGCONT
-    /// is to be sent to.
+    /// Stops a database's worker (SIGSTOP) where it is in no transaction, so that nobody waits for what it
+    /// holds; its pid, which SIGCONT is to be sent to.
     pub fn stop_worker(&self, database: &str) -> i32 {
         let worker = self.worker(database);
         let mut db = self.connect("postgres");
@@ -339,7 +339,8 @@ impl Cluster {
         worker
     }
 
-    /// What the pid file of a database's worker holds: its pid, the job it prepares, the job it writes alone; 0: none.
+    /// What the pid file of a database's worker holds: its pid, the job it prepares, the job it writes alone;
+    /// 0: none.
     pub fn worker_notes(&self, db: &mut Db) -> Vec<i64> {
         let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
         let file = self.data().join(format!("pg_stat_tmp/kb.worker.{database}.pid"));

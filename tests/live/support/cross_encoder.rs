@@ -1,4 +1,5 @@
-//! A cross-encoder of random weights, small enough to be written by a test: two layers, two heads, twelve positions.
+//! A cross-encoder of random weights, small enough to be written by a test: two layers, two heads, twelve
+//! positions.
 
 use super::Random;
 use safetensors::tensor::{Dtype, TensorView};

@@ -1,4 +1,5 @@
-//! A cluster whose test does not end is stopped, so that one statement that waits for ever does not cost the results of all tests.
+//! A cluster whose test does not end is stopped, so that one statement that waits for ever does not cost the
+//! results of all tests.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// After the limit `sessions` says what sessions wait for, which is printed, and `stop` stops the cluster, at which the test fails.
+    /// After the limit `sessions` says what sessions wait for, which is printed, and `stop` stops the
+    /// cluster, at which the test fails.
     pub fn begin(name: PathBuf, mut sessions: Command, mut stop: Command) -> Watchdog {
         let (ends, ended) = mpsc::channel();
         std::thread::spawn(move || {

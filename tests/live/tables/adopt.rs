@@ -1,4 +1,5 @@
-//! Vectors that rows have already (adopt): taken over without a request, and never for a text that they are not of.
+//! Vectors that rows have already (adopt): taken over without a request, and never for a text that they are
+//! not of.
 
 use super::without_worker;
 use crate::stub::{Options, Stub};

@@ -1,4 +1,5 @@
-//! What an attached table costs the DDL of others: nothing that waits, nothing that is theirs to run, and the same however many there are.
+//! What an attached table costs the DDL of others: nothing that waits, nothing that is theirs to run, and the
+//! same however many there are.
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 use std::collections::BTreeSet;

@@ -79,7 +79,8 @@ fn slow_tables_of_one_owner_share_the_time_of_one_also_after_a_worker_restart() 
     let evaluated = || cluster.log().matches("LOG:  slow of").count() as u64;
     until(SOON, "the first is read", || evaluated() > 0);
     others_go_on(&mut db);
-    // A twentieth of the time: one for each 80 s, however slow this machine is, and however many tables there are.
+    // A twentieth of the time: one for each 80 s, however slow this machine is, and however many tables there
+    // are.
     let most = |begun: &Instant| 1 + begun.elapsed().as_secs() / 80;
     assert!(evaluated() <= most(&begun), "{}", evaluated());
     let worker = cluster.worker(APP);

@@ -2,7 +2,8 @@
 
 use crate::support::{APP, Cluster, Db};
 
-/// Knowledge base k of partitioned table p: 2025, 2026 (partitioned again, into low and high) and the default, a row in each.
+/// Knowledge base k of partitioned table p: 2025, 2026 (partitioned again, into low and high) and the
+/// default, a row in each.
 fn partitioned(more: &str) -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);

@@ -38,7 +38,8 @@ fn the_worker_reads_with_the_rights_and_the_row_security_of_the_tables_owner() {
     db.run("INSERT INTO t VALUES (3, 'Not seen', false), (4, 'Seen', true)");
     db.wait("k");
     assert_eq!(ready(&mut db, "k"), ["1", "4"]);
-    // Another owner could have other code run with the rights of the one before; what is deleted is gone all the same.
+    // Another owner could have other code run with the rights of the one before; what is deleted is gone all
+    // the same.
     author.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'spy(body)')");
     db.wait("k");
     db.run("CREATE ROLE other IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO other; ALTER TABLE t OWNER TO other");

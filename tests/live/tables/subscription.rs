@@ -1,4 +1,5 @@
-//! Attached tables that a subscription fills: PostgreSQL's own processes copy and apply the rows of another database.
+//! Attached tables that a subscription fills: PostgreSQL's own processes copy and apply the rows of another
+//! database.
 
 use super::{ready, without_worker};
 use crate::support::{APP, Cluster, Db, LONG, SOON, until};
@@ -8,8 +9,8 @@ const TABLES: &str =
     CREATE TABLE fractions (id int PRIMARY KEY, body text, n int);
     CREATE TABLE local (id int PRIMARY KEY, body text)";
 
-/// A database whose rows the other one is subscribed to, where they are attached as replicated (t, p, fractions), and once
-/// not (local).
+/// A database whose rows the other one is subscribed to, where they are attached as replicated (t, p,
+/// fractions), and once not (local).
 fn subscribed() -> Option<(Cluster, Db, Db)> {
     let cluster = Cluster::start(&["wal_level = logical"])?;
     cluster.create_database("origin");
@@ -134,7 +135,8 @@ fn no_condition_stops_a_subscription_and_every_row_of_it_is_followed() {
     db.wait("t");
     assert_eq!(found(&mut db, "fractions"), ["1", "3"]);
     assert_eq!(ready(&mut db, "t").len(), 2001);
-    // What a transaction that is rolled back sent is nothing, and its own sessions follow the same triggers once.
+    // What a transaction that is rolled back sent is nothing, and its own sessions follow the same triggers
+    // once.
     replicated(&mut origin, &mut db, "BEGIN; DELETE FROM t; ROLLBACK; DELETE FROM t WHERE id > 2010");
     db.wait("t");
     assert_eq!(ready(&mut db, "t").len(), 1001);

@@ -1,9 +1,10 @@
-//! Roles that are bound to tenants (kb.tenant_roles): they leave them by no setting, no SET ROLE and no function's owner.
+//! Roles that are bound to tenants (kb.tenant_roles): they leave them by no setting, no SET ROLE and no
+//! function's owner.
 
 use crate::support::{APP, Cluster, Db};
 
-/// Knowledge base k of tenants a, b and c, each with a document of its own; roles a and b are bound to their tenants, either to
-/// a and b, pool to none; all may write.
+/// Knowledge base k of tenants a, b and c, each with a document of its own; roles a and b are bound to their
+/// tenants, either to a and b, pool to none; all may write.
 fn bound() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
@@ -390,7 +391,8 @@ fn who_is_bound_after_attaching_writes_to_no_other_tenant_from_then_on() {
     db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')");
     db.wait("k");
     assert!(of_rows(&mut db).contains(&"b 3 Later".to_string()));
-    // Without a column that says whose rows are, too: who is bound elsewhere does not write to the knowledge base any more.
+    // Without a column that says whose rows are, too: who is bound elsewhere does not write to the knowledge
+    // base any more.
     db.run("CREATE TABLE plain (id text PRIMARY KEY, body text); ALTER TABLE plain OWNER TO either; SELECT kb.unbind_role('either')");
     let mut either = cluster.connect_as(APP, "either");
     either.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 'plain', 'body')");

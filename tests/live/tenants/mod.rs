@@ -68,9 +68,9 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
          INSERT INTO kb.eval_questions (eval_set_no, tenant_id, question_id, question, relevant)
             SELECT eval_set_no, tenant_id, 'q', 'secret?', '{}' FROM kb.eval_sets",
     );
-    // Vectors, words that wait to be folded and the worker's notes are nobody's to read (tests/live/vectors.rs).
-    // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs), and logged questions by
-    // the tenant who asked (query_log.rs).
+    // Vectors, words that wait to be folded and the worker's notes are nobody's to read
+    // (tests/live/vectors.rs). Bindings, shares and quotas are seen by those whom they concern (bound.rs,
+    // shared.rs, quotas.rs), and logged questions by the tenant who asked (query_log.rs).
     let others = [
         ".vectors_",
         ".tail_vectors",

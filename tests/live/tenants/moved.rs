@@ -6,7 +6,8 @@ use crate::support::{APP, Cluster, Db, SOON, assert_sound, texts, until};
 
 const CHUNKING: &str = r#"{"strategy": "fixed", "size": 10, "overlap": 0}"#;
 
-/// Rows by table and tenant, in every table whose rows have a tenant, but for what is of those who asked or paid, and quotas.
+/// Rows by table and tenant, in every table whose rows have a tenant, but for what is of those who asked or
+/// paid, and quotas.
 fn rows(db: &mut Db, tenant: &str) -> Vec<String> {
     let tables: Vec<String> = db.all(
         "SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
@@ -195,7 +196,8 @@ fn who_may_not_have_it_gets_nothing() {
         assert_eq!(db.fault(moves).code, "53400", "{quota}");
         assert_eq!((rows(&mut db, "a"), counted(&mut db, "a")), (before.clone(), 4));
     }
-    // Nor where a name is taken, by a knowledge base or a document, or for a role that may not have rows of b.
+    // Nor where a name is taken, by a knowledge base or a document, or for a role that may not have rows of
+    // b.
     b.create_kb("k", "hash", "{}");
     assert_eq!(db.fault(moves).code, "42710");
     b.run("SELECT kb.drop_knowledge_base('k')");

@@ -1,4 +1,5 @@
-//! What a tenant may have (kb.set_quota): no more, by whatever way and in however many sessions, and counted exactly.
+//! What a tenant may have (kb.set_quota): no more, by whatever way and in however many sessions, and counted
+//! exactly.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, until};
@@ -137,7 +138,8 @@ fn sessions_that_put_at_once_have_no_more_together() {
     assert_eq!(taken, 20);
     assert_eq!(db.count("kb.documents"), 20);
     assert_eq!(counted(&mut db), (400, 20));
-    // Also for who looks at an older state of things. (What changes the quota itself under that is 40001, as ever.)
+    // Also for who looks at an older state of things. (What changes the quota itself under that is 40001, as
+    // ever.)
     until(SOON, "the quota is settled", || db.count("kb.quotas WHERE is_settled") == 1);
     let mut old = cluster.connect_as(APP, "a");
     old.run(

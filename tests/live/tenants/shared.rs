@@ -2,8 +2,8 @@
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 
-/// Tenants a, b and c with roles of the same names, which may write; each has a knowledge base "own", a and c one named "k",
-/// which is shared with nobody yet.
+/// Tenants a, b and c with roles of the same names, which may write; each has a knowledge base "own", a and c
+/// one named "k", which is shared with nobody yet.
 fn tenants() -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);

@@ -1,4 +1,5 @@
--- Makes 0.0.1.made_up (see to-made-up.sql) the newest version again, as a script of sql/upgrade does it for a released one.
+-- Makes 0.0.1.made_up (see to-made-up.sql) the newest version again, as a script of sql/upgrade does it for a
+-- released one.
 SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_setting('search_path'), true),
        pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 

@@ -1,5 +1,5 @@
--- Everything that the extension is made of: an object's name and what it is. The order of a table's columns is left out:
--- a script can only add them at the end.
+-- Everything that the extension is made of: an object's name and what it is. The order of a table's columns
+-- is left out: a script can only add them at the end.
 WITH members AS (
     SELECT d.classid, d.objid FROM pg_depend d
     WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'

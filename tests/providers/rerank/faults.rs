@@ -51,7 +51,8 @@ impl Way {
     /// Whether the stub has this fault with it.
     fn has(self, fault: &Fault) -> bool {
         match fault {
-            // OpenAI's own models say null: that is no fault of the answer. Of a reranker one score is missing then.
+            // OpenAI's own models say null: that is no fault of the answer. Of a reranker one score is
+            // missing then.
             Fault::Null => self.provider == "ollama",
             Fault::WrongCount => self.scoring.is_some(),
             Fault::NaN | Fault::WrongDimension | Fault::Shuffled => self.scoring.is_none(),

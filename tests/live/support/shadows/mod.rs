@@ -46,7 +46,8 @@ impl Db {
 }
 
 impl Cluster {
-    /// What the log has of shadows that were called: which, by whom, in which statement of kb's; and how often.
+    /// What the log has of shadows that were called: which, by whom, in which statement of kb's; and how
+    /// often.
     pub fn evidence(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         let log = self.log();

@@ -26,7 +26,8 @@ impl Names {
         for part in parts.filter(|path| path.is_file()) {
             names.read(&fs::read_to_string(part).unwrap());
         }
-        // What calls an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING, LIKE.
+        // What calls an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING,
+        // LIKE.
         names.words.extend(["=", "<>", "<", "<=", ">", ">=", "~~"].map(String::from));
         names
     }

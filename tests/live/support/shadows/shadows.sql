@@ -1,9 +1,10 @@
--- Makes shadows: objects with the names that kb's SQL uses, which leave evidence when they are called. Run under
--- search_path = pg_catalog, by the database's owner.
+-- Makes shadows: objects with the names that kb's SQL uses, which leave evidence when they are called. Run
+-- under search_path = pg_catalog, by the database's owner.
 CREATE SCHEMA evil;
 GRANT USAGE ON SCHEMA evil TO PUBLIC;
 
--- Evidence goes to the server's log: no rollback takes it back, and the CONTEXT there says which statement it was.
+-- Evidence goes to the server's log: no rollback takes it back, and the CONTEXT there says which statement it
+-- was.
 CREATE FUNCTION evil.called(what text) RETURNS boolean LANGUAGE plpgsql PARALLEL SAFE AS $$
 BEGIN
     RAISE LOG 'shadow called: % by % as %', what, session_user, current_user;
@@ -35,7 +36,8 @@ WHERE t.typcategory <> 'A' AND t.typtype = 'b' AND (
                  JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'kb' AND a.attnum > 0)
     OR (t.typname IN (SELECT type FROM evil.casts UNION ALL VALUES ('vector'), ('halfvec')) AND t.typnamespace IN (SELECT oid FROM evil.homes)));
 
--- Domains and views; any session can make them in its pg_temp, too. With a base, all domains are over that type.
+-- Domains and views; any session can make them in its pg_temp, too. With a base, all domains are over that
+-- type.
 CREATE FUNCTION evil.shadow_types(schema text, base text DEFAULT NULL) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -98,8 +100,9 @@ BEGIN
 END
 $$;
 
--- Makes a function with this declaration, or one for an operator, and returns its name; `value` is what it returns. With
--- a lie, it returns one of that type instead, unless the truth is a boolean: then the statement would not be planned at all.
+-- Makes a function with this declaration, or one for an operator, and returns its name; `value` is what it
+-- returns. With a lie, it returns one of that type instead, unless the truth is a boolean: then the statement
+-- would not be planned at all.
 CREATE FUNCTION evil.shadow(schema text, kind text, name text, arguments text, result text, value text, lie text)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -122,7 +125,8 @@ BEGIN
 END
 $$;
 
--- Functions with the very arguments of pg_catalog's, and those that fit better wherever pg_catalog's need a conversion.
+-- Functions with the very arguments of pg_catalog's, and those that fit better wherever pg_catalog's need a
+-- conversion.
 CREATE FUNCTION evil.shadow_functions(schema text, lie text DEFAULT NULL) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -141,7 +145,8 @@ BEGIN
         BEGIN
             PERFORM evil.shadow(schema, 'function', f.name, f.arguments, f.result, f.value, lie);
         EXCEPTION
-            -- "any", internal, cstring, trigger: not for functions in SQL. pgvector's own, in the same schema.
+            -- "any", internal, cstring, trigger: not for functions in SQL. pgvector's own, in the same
+            -- schema.
             WHEN invalid_function_definition OR duplicate_function OR syntax_error THEN NULL;
         END;
     END LOOP;
