@@ -24,3 +24,4 @@ pub mod model_files;
 pub mod parse;
 pub mod rechunk;
 pub mod tokenizer;
+mod vocabularies;

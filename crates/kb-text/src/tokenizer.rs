@@ -2,6 +2,7 @@
 
 use crate::chunking::Chunking;
 use crate::model_files::ModelFiles;
+use crate::vocabularies::vocabulary;
 use kb_types::error::{Error, Result};
 use kb_types::sync::lock;
 use kb_types::{Bounds, Embedder};
@@ -78,8 +79,7 @@ impl Tokenizer {
         let encoding = encoding(name).ok_or_else(|| {
             fault(format!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"))
         })?;
-        let bpe = tiktoken_rs::bpe_for_tokenizer(encoding).map_err(|e| fault(e.to_string()))?;
-        Ok(Tokenizer::Tiktoken(bpe))
+        Ok(Tokenizer::Tiktoken(vocabulary(encoding).map_err(fault)?))
     }
 
     pub fn words() -> Tokenizer {
