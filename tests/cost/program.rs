@@ -1,9 +1,11 @@
 //! Prints what each input costs at one, two, four and eight times a size, for the benchmark.
 //!
-//! cost [--only WORDS] [--part K/N] Of N parts, the K-th has every N-th line from the K-th on. Lines of tabs:
-//! work, input, seconds at each size, bytes of memory per byte of the text at the last, the exponent, ok or
-//! MISSED (with the time at a larger size, where eight times do not decide), and why it was refused, if it
-//! was.
+//!     cost [--only WORDS] [--part K/N]
+//!
+//! Of N parts, the K-th has every N-th line from the K-th on. The lines have these columns, separated by
+//! tabs: work, input, seconds at each size, bytes of memory per byte of the last text, the exponent, ok or
+//! MISSED (with the time at a larger size, if eight times the size do not decide), and the reason if the text
+//! was refused.
 
 #![allow(clippy::unwrap_used)] // a broken table is no table
 

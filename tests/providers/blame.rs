@@ -1,4 +1,4 @@
-//! Text, endpoint or chance: who is to blame for a fault, and that the others do not pay for it.
+//! A fault is attributed to the text, to the endpoint or to chance, and affects no other text.
 
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, request, rows};
@@ -33,7 +33,7 @@ fn errors(embedded: Embedded) -> Vec<Error> {
 
 #[test]
 fn a_text_on_which_a_provider_fails_gets_its_error_even_if_it_is_alone() {
-    // More tries than faults that open the breaker: without an end it would be paused for ever.
+    // There are more tries than faults that open the breaker: without a limit it would be paused for ever.
     let (stub, gateway, embedder) =
         start(json!({"batch_size": 1, "retry": {"max_attempts": 7, "base_ms": 1, "max_ms": 1}}));
     stub.refuse_text("poison", Fault::Status(500));
@@ -46,7 +46,7 @@ fn a_text_on_which_a_provider_fails_gets_its_error_even_if_it_is_alone() {
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "it is paused for ever");
     }
-    // The endpoint answers others.
+    // The endpoint answers other texts.
     gateway.vectors(&embedder, Kind::Document, &["a"]);
 }
 
@@ -75,7 +75,7 @@ fn an_outage_while_it_is_asked_who_is_to_blame_gives_up_no_text() {
     let errors = errors(gateway.ask(&embedder, Kind::Document, &["one", "bad", "three"]).unwrap());
     assert_eq!(errors.len(), 3);
     assert!(errors.iter().all(Error::is_transient), "{errors:?}");
-    // When that is over only the bad one fails.
+    // When that is over, only the bad one fails.
     stub.accept_texts();
     stub.refuse_text("bad", Fault::Status(400));
     let embedded = gateway.ask(&embedder, Kind::Document, &["one", "bad", "three"]).unwrap();
@@ -130,7 +130,7 @@ fn a_text_whose_vector_is_none_fails_alone_and_no_other_is_paid_for_twice() {
         ] {
             let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
             let gateway = anywhere();
-            // One text a request is what some models take.
+            // Some models accept one text per request.
             let mut embedder = embedder(&stub, provider, json!({}));
             if provider == "vertex" {
                 embedder.model = "text-embedding-005".into();
@@ -163,7 +163,7 @@ fn a_text_that_the_reply_leaves_out_has_a_passing_error_and_others_have_vectors(
 
 #[test]
 fn where_every_vector_is_wrong_the_error_is_one_of_the_endpoint() {
-    // All of another dimension: the embedder is configured wrongly.
+    // All vectors have another dimension: the embedder is configured wrongly.
     let (stub, gateway, mut embedder) = start(json!({}));
     embedder.dimension = 9;
     let wrong = errors(gateway.ask(&embedder, Kind::Document, &["a", "b"]).unwrap());
@@ -172,7 +172,7 @@ fn where_every_vector_is_wrong_the_error_is_one_of_the_endpoint() {
         assert!(error.to_string().contains("vectors of dimension 8 came back, not 9"), "{error}");
     }
     assert_eq!((wrong.len(), stub.request_count()), (2, 1));
-    // A single text's says nothing of who is to blame: it may pass.
+    // The failure of a single text does not show what is at fault, so it counts as passing.
     for fault in [Fault::Empty, Fault::Null, Fault::WrongCount] {
         let (stub, gateway, embedder) = start(json!({}));
         stub.always(Some(fault.clone()));
@@ -202,7 +202,7 @@ fn an_error_in_a_good_answer_is_quoted_and_treated_as_its_kind() {
         assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{provider}: {error}");
         assert!(error.to_string().contains(&format!("it answered 200 with an error: {quota}")), "{error}");
         assert_eq!(stub.request_count(), 10, "{provider}");
-        // What documents wait for is told to other tenants, too.
+        // Other tenants read the errors for which documents wait, too.
         let (_stub, gateway, embedder) = start(says(json!({"message": quota, "code": 429})));
         let error = asked(&gateway, &embedder, Urgency::Ingest);
         assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{provider}: {error}");
@@ -224,7 +224,7 @@ fn an_error_in_a_good_answer_is_quoted_and_treated_as_its_kind() {
         );
         assert_eq!(stub.request_count(), 3, "{provider}");
     }
-    // One that is of a text is the error of that text.
+    // An error that concerns a text is the error of that text.
     let (stub, gateway, embedder) = start(json!({}));
     let body = json!({"error": {"message": "this text is refused", "type": "invalid_request_error"}});
     stub.refuse_text("bad", says(body));

@@ -1,4 +1,4 @@
-//! What clients may hold in the gateway: over its socket, with the model `hash`. No PostgreSQL.
+//! The memory that clients may take in the gateway, over its socket, with the model `hash`. No PostgreSQL.
 
 use kb_gateway::endpoint::access;
 use kb_gateway::frame;
@@ -89,7 +89,7 @@ fn ask(stream: &mut UnixStream, request: &Request) -> Response {
     receive(stream).unwrap().body
 }
 
-/// Bytes that this process had in memory at most.
+/// The most bytes that this process had in memory.
 fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -150,7 +150,7 @@ fn frames_that_are_announced_and_do_not_come_hold_up_nobody() {
 fn what_is_too_large_is_refused_or_ends_the_connection_and_nothing_else() {
     let gateway = Gateway::start();
     let mut client = gateway.connect();
-    // The sender does not send it; one that did is refused by the gateway.
+    // The sender does not send it, and the gateway refuses one that is sent.
     let request = embed(Urgency::Bulk, 8, vec!["a".repeat(MAX_TEXT + 1)]);
     assert!(matches!(frame::encode_request(1, &request), Err(Error::TooLarge { .. })));
     let body = frame::encode(1, &request).unwrap();
@@ -167,10 +167,10 @@ fn what_is_too_large_is_refused_or_ends_the_connection_and_nothing_else() {
     };
     let error = send(&body, Urgency::Bulk);
     assert_eq!(error.sqlstate(), "54000", "{error}");
-    // Nor is a bulk call taken for a question because it says so.
+    // A bulk call does not count as a question because it says so, either.
     let many = frame::encode(1, embed(Urgency::Query, 8, vec!["a".into(), "b".into()])).unwrap();
     send(&many, Urgency::Query);
-    // A head that announces too much ends the connection.
+    // A header that announces too much ends the connection.
     client.write_all(&head(u32::MAX as usize, 0, Urgency::Bulk)).unwrap();
     let end = receive(&mut client).unwrap_err();
     assert!(matches!(end.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{end}");

@@ -1,5 +1,4 @@
-//! An endpoint that refuses requests for now (429): how many are refused, and that all are let through in the
-//! end.
+//! An endpoint that refuses requests for now (429): how many are refused, and that all succeed in the end.
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};
@@ -40,7 +39,7 @@ fn after_a_refusal_requests_are_sent_one_by_one_until_one_passes() {
             std::thread::sleep(Duration::from_millis(1));
         }
         stub.always(None);
-        // Eight were in flight together; then each came after a pause and the latency.
+        // Eight were in flight together; then each followed after a pause and the latency.
         let most = 8 + 1 + begun.elapsed().as_millis() as usize / 120;
         let refused = refused(&stub);
         stub.forget();
@@ -48,9 +47,9 @@ fn after_a_refusal_requests_are_sent_one_by_one_until_one_passes() {
     });
     assert_eq!(embedded.failed, []);
     assert!(refused <= most, "{refused} requests were refused, not {most} at most");
-    // What was sent again is counted.
+    // Requests that were sent again are counted.
     assert_eq!((embedded.usage.requests, embedded.usage.retries), (120 + refused as u64, refused as u64));
-    // As many as may be are in flight again.
+    // As many as permitted are in flight again.
     assert_eq!(stub.in_flight_max(), 8);
 }
 
@@ -94,7 +93,7 @@ fn a_batch_that_is_always_refused_for_now_is_given_back_though_others_pass() {
     stub.refuse_tokens_above(6);
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&gateway, &embedder, 8));
-        // Each time that one passes, the limits forget what they refused.
+        // Each time that one succeeds, the limits forget what they refused.
         while !asking.is_finished() {
             assert_eq!(gateway.ask(&embedder, Kind::Query, &["what?"]).unwrap().failed, []);
         }
@@ -102,7 +101,7 @@ fn a_batch_that_is_always_refused_for_now_is_given_back_though_others_pass() {
         assert_eq!(embedded.failed.len(), 8);
         assert_paused(embedded);
     });
-    // Whole each time: a provider that limits requests would refuse its halves, too.
+    // They are sent whole each time: a provider that limits requests would refuse the halves, too.
     let sent: Vec<_> = stub.requests().into_iter().filter(|seen| seen.status == 429).collect();
     assert_eq!(sent.len(), 10);
     assert!(sent.iter().all(|seen| seen.texts.len() == 8));
@@ -125,7 +124,7 @@ fn batches_at_an_endpoint_that_refuses_everything_for_now_are_given_back_soon() 
     stub.hold(true);
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&gateway, &embedder, 96));
-        // What is in flight together is refused together.
+        // Requests that are in flight together are refused together.
         while stub.request_count() < 12 {
             std::thread::yield_now();
         }

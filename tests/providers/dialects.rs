@@ -1,4 +1,4 @@
-//! Every dialect as its provider wants it.
+//! Every dialect in the form that its provider requires.
 
 use crate::stub::{Kind as SeenKind, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder};
@@ -8,7 +8,7 @@ use kb_gateway::provider;
 use kb_types::embedder::Kind;
 use serde_json::json;
 
-/// Provider http asks this machine only where that is named.
+/// Provider http reaches this machine only if it is named.
 fn at_the_stub() -> Settings {
     Settings { allowed_hosts: AllowedHosts::parse("127.0.0.1").unwrap(), ..Settings::default() }
 }
@@ -82,7 +82,7 @@ fn a_batch_has_no_more_texts_and_tokens_than_allowed() {
     assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 4));
     assert_eq!(stub.requests().iter().map(|seen| seen.texts.len()).sum::<usize>(), 10);
     stub.forget();
-    // A text of 6 bytes counts 2 tokens where nobody counted; one of more than allowed goes alone.
+    // A text of 6 bytes counts 2 tokens if they were not counted; one of more than allowed is sent alone.
     let by_tokens = embedder(&stub, "openai", json!({"max_batch_tokens": 4}));
     let long = "long ".repeat(10);
     let mut with_long = texts.clone();

@@ -1,4 +1,4 @@
-//! Where the gateway connects to and whose keys it reads, whatever an embedder's row says.
+//! The hosts to which the gateway connects and the keys that it reads, whatever the row of an embedder says.
 
 use crate::stub::{Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};

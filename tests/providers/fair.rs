@@ -1,4 +1,4 @@
-//! Who goes first at a provider, and what one tenant may spend of the common budget.
+//! The order of clients at a provider, and one tenant's part of the common budget.
 
 use crate::stub::{Fault, Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
@@ -58,7 +58,7 @@ fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first()
         for connection in 0..4 {
             ask("bulk", Urgency::Bulk, connection, 96);
         }
-        // They are under way.
+        // They are in flight.
         while stub.request_count() < 2 {
             std::thread::yield_now();
         }
@@ -110,7 +110,7 @@ fn of_a_bulk_call_that_is_not_waited_for_no_more_is_sent() {
         asking.join().unwrap().unwrap()
     });
     assert!(stub.request_count() <= 2, "{} requests", stub.request_count());
-    // What was sent is known, so that it can be booked.
+    // The number of tokens that were sent is known, so that it can be booked.
     assert_eq!(embedded.usage.requests as usize, stub.request_count());
 }
 
@@ -204,7 +204,7 @@ fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
     for urgency in [Urgency::Ingest, Urgency::Bulk, Urgency::Query] {
         let (stub, gateway) = (stub(0), Gateway::new());
         let embedder = embedder(&stub, "openai", config.clone());
-        // The stub counts a token a word.
+        // The stub counts one token per word.
         let ask = |tenant: &str, spent: Spent, texts: &[&str]| {
             let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
             let mut request = of(&embedder, urgency, tenant, 1, &texts);
@@ -222,14 +222,14 @@ fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
         assert!(*of_tenant && problem.contains("tenant_share"), "{error}");
         assert!((1..=86_400_000).contains(retry_after_ms));
         assert_eq!(ask("b", none, &["one two three", "four"]).failed, [], "{urgency:?}");
-        // What its database knows counts for a gateway that has just started.
+        // The spending that its database knows counts for a gateway that has just started.
         let known = Spent { day: today(), tokens: 12, by_tenant: 9, ..Spent::default() };
         assert!(matches!(errors(ask("c", known, &["one two"]))[..], [Error::Paused { of_tenant: true, .. }]));
         assert_eq!(ask("c", known, &["one"]).failed, []);
-        // One text alone that is over the share of any day does not wait for tomorrow.
+        // A single text that exceeds the share of any day does not wait for tomorrow.
         let error = errors(ask("d", none, &["1 2 3 4 5 6 7 8 9 10 11"])).remove(0);
         assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
-        // The whole budget holds for all together.
+        // The whole budget applies to all together.
         let error = errors(ask("d", none, &["1 2 3 4 5 6 7 8 9 10"])).remove(0);
         assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");
     }
@@ -262,7 +262,7 @@ fn no_request_asks_for_a_larger_answer_than_is_read_at_once() {
     embedder.dimension = 4000;
     let request = of(&embedder, Urgency::Ingest, "", 1, &texts("text", 300));
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
-    // All fail, for the stub's vectors have 8 numbers; this test is about what was sent.
+    // All fail, because the stub's vectors have 8 numbers; this test is about what was sent.
     assert_eq!(embedded.failed.len(), 300);
     assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 131), "a request of more than 16 MiB");
 }

@@ -1,4 +1,4 @@
-//! What goes wrong at providers and on the way, and what the caller sees of it.
+//! Faults of providers and of the network, and what the caller sees of them.
 
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, request, rows};
@@ -44,8 +44,8 @@ fn a_batch_refused_for_one_text_is_halved_until_that_text_is_alone() {
             assert!(close(&got, &vector(text, 8)), "{text}");
             assert_eq!(stub.answered(text), 1, "{text} was paid for more than once");
         }
-        // Seven halvings of 96 texts, two requests each, the first, and one that asks whether the texts are
-        // to blame.
+        // Seven halvings of 96 texts with two requests each, the first request, and one that tests whether
+        // the texts are at fault.
         assert!(stub.request_count() <= 16, "{}", stub.request_count());
     }
 }
@@ -107,7 +107,7 @@ fn a_vector_that_is_no_vector_fails_its_text_alone() {
         stub.always(Some(fault.clone()));
         let embedded = gateway.ask(&embedder, Kind::Document, &["a", "b"]).unwrap();
         match fault {
-            // "NaN" is no JSON: the whole answer is unreadable.
+            // "NaN" is not JSON, so the whole answer is unreadable.
             Fault::NaN => assert_eq!(failed(&embedded), [0, 1]),
             _ => {
                 assert_eq!(failed(&embedded), [0]);
@@ -150,7 +150,7 @@ fn too_many_requests_is_waited_for_and_no_failure() {
         assert!(begun.elapsed() >= Duration::from_millis(1900), "{fault:?}: {:?}", begun.elapsed());
         assert_eq!(stub.request_count(), 3);
     }
-    // Without a word on how long, with the config's pauses, longer than faults are tried.
+    // Without Retry-After, the pauses of the config apply, which are longer than faults are tried.
     let (stub, gateway, embedder) = start();
     stub.script(Fault::Status(429), 6);
     assert_eq!(gateway.ask(&embedder, Kind::Document, &["a"]).unwrap().failed, []);
@@ -237,7 +237,7 @@ fn no_error_repeats_the_key() {
     request.access.stored = Some(Secret::new(wrong));
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     let error: Error = embedded.failed[0].1.clone().into();
-    // The stub, as providers do, repeats the key it was given.
+    // The stub repeats the key that it was given, as providers do.
     assert!(error.to_string().contains("***"), "{error}");
     assert!(!format!("{error:?}").contains("9876543210"), "{error:?}");
     assert_eq!(stub.request_count(), 1);
@@ -298,7 +298,7 @@ fn a_text_that_a_provider_breaks_on_is_found_and_fails_alone() {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
     assert_eq!(failed(&embedded), [60]);
-    // The provider may be fixed some day, so the text is tried again another time.
+    // The provider may be repaired some day, so the text is tried again another time.
     let error: Error = embedded.failed[0].1.clone().into();
     assert!(matches!(error, Error::Provider { passing: true, .. }), "{error}");
     assert!(texts.iter().filter(|text| !text.contains("poison")).all(|text| stub.answered(text) == 1));
@@ -326,7 +326,8 @@ fn what_a_provider_says_of_one_clients_text_is_not_told_to_another() {
             .collect();
         let said: Vec<String> = asking.into_iter().map(|thread| thread.join().unwrap()).collect();
         assert!(said.iter().all(|error| error.contains("403")), "{said:?}");
-        // The first went alone, so its client reads all; those that shared a request read only the status.
+        // The first was sent alone, so its client reads everything; those that shared a request read only the
+        // status.
         let told = said.iter().filter(|error| error.contains("the stub says")).count();
         assert!(told < 10 - told, "{said:?}");
     });

@@ -1,4 +1,4 @@
-//! Rates, budgets and who goes first.
+//! Rates, budgets, and the order of requests.
 
 use crate::stub::{Options, Stub, on_one_day};
 use crate::support::{Gateway, KEY, embedder, request};
@@ -25,8 +25,8 @@ fn no_window_of_time_sees_more_requests_than_the_rate_allows() {
     gateway.vectors(&embedder, Kind::Document, &texts);
     let times: Vec<Instant> = stub.requests().iter().map(|seen| seen.at).collect();
     assert_eq!(times.len(), 60);
-    // 1,200 a minute is one in 50 ms; a full bucket lets some go at once at the beginning, and requests
-    // may be delayed on their way by a busy machine.
+    // 1,200 a minute is one in 50 ms. A full bucket lets some pass at once at the beginning, and a busy
+    // machine may delay requests on their way.
     let took = times[59] - times[0];
     assert!(took >= Duration::from_millis(50 * (60 - 12)), "{took:?}");
 }
@@ -84,7 +84,7 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     let stub = stub(0);
     let gateway = Gateway::new();
     let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 20, "batch_size": 1}));
-    // The stub counts a token a word.
+    // The stub counts one token per word.
     gateway.vectors(&embedder, Kind::Document, &["one two three four five"]);
     gateway.vectors(&embedder, Kind::Document, &["one two three four five six seven eight nine"]);
     let (error, usage) = gateway.error(&embedder, "one two three four five six seven eight nine");
@@ -92,7 +92,7 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     assert!(problem.contains("daily_token_budget of 20"), "{problem}");
     assert!(retry_after_ms <= 86_400_000);
     assert_eq!((usage.requests, stub.request_count()), (0, 2));
-    // What the database knows counts for a gateway that has just started.
+    // The spending that the database knows counts for a gateway that has just started.
     let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["one"]);
     request.access.spent = Spent { day: today(), tokens: 20, ..Spent::default() };
     let gateway = Gateway::new();
@@ -121,7 +121,7 @@ fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() 
     let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 0}));
     assert!(matches!(gateway.error(&embedder, "a").0, Error::Paused { .. }));
     assert_eq!(stub.request_count(), 0);
-    // One text alone that is over the budget of any day is refused, and does not wait for tomorrow.
+    // A single text that exceeds the budget of any day is refused, and does not wait for tomorrow.
     let (stub, gateway) = (self::stub(0), Gateway::new());
     let embedder = self::embedder(&stub, "openai", json!({"daily_token_budget": 3}));
     let (error, _) = gateway.error(&embedder, "a text that has more tokens than that");
@@ -134,7 +134,7 @@ fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() 
 fn no_token_is_lost_in_rounding() {
     let (stub, gateway) = (stub(50), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1}));
-    // The stub counts words. The first goes alone, the others share a request.
+    // The stub counts words. The first text is sent alone, the others share a request.
     let texts = ["a", "b", "c d", "e", "f g h"];
     let used: u64 = std::thread::scope(|scope| {
         let asking: Vec<_> = texts
@@ -173,8 +173,8 @@ fn today() -> u64 {
 #[test]
 fn ingestion_that_waits_for_tokens_holds_up_no_query() {
     let (stub, gateway) = (stub(0), Gateway::new());
-    // A token a second: this batch waits for a day, however slow the machine is. There is one place for
-    // requests.
+    // One token a second: this batch waits for a day, however slow the machine is. There is room for one
+    // request.
     let config = json!({"tpm": 60, "batch_size": 1, "max_concurrency": 1});
     let embedder = embedder(&stub, "openai", config);
     let asked = |kind, urgency, text: &str, tokens| {
@@ -196,7 +196,7 @@ fn ingestion_that_waits_for_tokens_holds_up_no_query() {
             let begun = tokio::time::timeout(Duration::from_millis(100), waiting).await;
             assert!(begun.is_err(), "it did not wait");
         }
-        // The place of a question that is not waited for any more is the next one's.
+        // The place of a question whose client has left passes to the next one.
         drop(waiting.pop());
         for question in ["what?", "when?"] {
             assert_eq!(asked(Kind::Query, Urgency::Query, question, 1).await.unwrap().failed, []);
@@ -249,7 +249,7 @@ fn ingestion_leaves_a_part_of_the_days_budget_to_questions() {
     let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 40, "batch_size": 1}));
     let asked = |urgency| {
-        // The stub counts a token a word.
+        // The stub counts one token per word.
         let request = request(&embedder, Kind::Document, urgency, &["word"]);
         let request = EmbedRequest { tokens: vec![1], ..request };
         gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()
@@ -272,13 +272,13 @@ fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
     let gateway = Gateway::new();
     let free = embedder(&stub, "openai", json!({}));
     let bound = embedder(&stub, "cohere", json!({"daily_token_budget": 7, "rpm": 60000}));
-    // One host and key: one account, whatever the rates.
+    // One host and key are one account, whatever the rates.
     gateway.vectors(&bound, Kind::Document, &["three tokens here"]);
     gateway.vectors(&free, Kind::Document, &["a"]);
     gateway.vectors(&free, Kind::Query, &["a"]);
     gateway.queues.forget_idle(Duration::from_secs(600));
     assert_eq!(gateway.queues.count(), 3, "they were asked just now");
-    // One that is being asked is not forgotten.
+    // An endpoint that is in use is not forgotten.
     std::thread::scope(|scope| {
         let asked = stub.request_count();
         let asking = scope.spawn(|| gateway.vectors(&free, Kind::Document, &["b"]));
@@ -289,13 +289,13 @@ fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
         assert_eq!(gateway.queues.count(), 1);
         asking.join().unwrap();
     });
-    // Limits would go in the sweep after their last queue has ended.
+    // The sweep would remove limits after their last queue has ended.
     for _ in 0..50 {
         gateway.queues.forget_idle(Duration::ZERO);
         std::thread::sleep(Duration::from_millis(2));
     }
     assert_eq!(gateway.queues.count(), 0);
-    // They are made again when they are asked again.
+    // They are created again at the next request.
     gateway.vectors(&free, Kind::Document, &["c"]);
     let (error, _) = gateway.error(&bound, "two tokens");
     assert!(matches!(error, Error::Paused { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! An embedder at the stub, and asking it.
+//! An embedder at the stub, and calls of it.
 
 use crate::stub::Stub;
 use kb_gateway::cancellation::CancellationToken;
@@ -43,14 +43,14 @@ impl Gateway {
         self.runtime.block_on(self.queues.embed(request(embedder, kind, Urgency::Ingest, texts)))
     }
 
-    /// The vectors of texts that all get one.
+    /// The vectors of texts all of which get one.
     pub fn vectors(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Vec<Vec<f32>> {
         let embedded = self.ask(embedder, kind, texts).unwrap();
         assert_eq!(embedded.failed, []);
         rows(&embedded)
     }
 
-    /// The error of the one text, and what the asking cost.
+    /// The error of the one text, and the cost of the call.
     pub fn error(&self, embedder: &Embedder, text: &str) -> (Error, Usage) {
         let mut embedded = self.ask(embedder, Kind::Document, &[text]).unwrap();
         assert_eq!(embedded.failed.len(), 1, "it got a vector");
@@ -109,7 +109,7 @@ pub fn embedder(stub: &Stub, provider: &str, config: Value) -> Embedder {
     }
 }
 
-/// Whether two vectors are the same, up to how they were written and normalised.
+/// Whether two vectors are the same, except for how they were written and normalised.
 pub fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(x, y)| (x - y).abs() < 1e-5)
 }

@@ -1,4 +1,4 @@
-//! TLS: which certificates the gateway trusts, and HTTP/2.
+//! TLS: the certificates that the gateway trusts, and HTTP/2.
 
 use crate::stub::{Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request, rows};
@@ -21,7 +21,8 @@ fn a_certificate_that_is_not_trusted_is_refused_and_not_tried_again() {
     assert_eq!((usage.requests, stub.request_count()), (1, 0));
 }
 
-/// A process reads what it trusts when its HTTP client is made: so a process of its own asks.
+/// A process reads the trusted certificates when its HTTP client is made, so this is done in a process of its
+/// own.
 #[test]
 fn a_server_that_the_system_trusts_is_asked_by_http_2() {
     let latency = Duration::from_millis(50);

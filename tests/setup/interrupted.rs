@@ -1,13 +1,13 @@
-//! setup.sh killed in the middle of each thing it makes: nothing half-made counts as made, and the next run
-//! goes on.
+//! setup.sh is killed in the middle of each thing that it makes: nothing half-made counts as made, and the
+//! next run continues.
 
 use crate::machine::Machine;
 use std::os::unix::process::ExitStatusExt;
 
-/// The first time that a script runs this, it is killed with all its processes.
+/// The first time that a script runs this command, it is killed with all its processes.
 const KILLED: &str = "if [ ! -e \"$KB_ROOT/killed\" ]; then : >\"$KB_ROOT/killed\"; kill -9 0; fi";
 
-/// Setup is killed, has this plan afterwards, keeps what is to be kept, and does the rest when it is run
+/// Setup is killed, has this plan afterwards, keeps what it should keep, and does the rest when it is run
 /// again.
 #[track_caller]
 fn goes_on(machine: &Machine, plan: &str, keeps: impl FnOnce(&Machine)) {
@@ -66,7 +66,7 @@ fn while_pgvector_is_installed() {
                 machine.at("usr/lib/postgresql/15")
             ),
         );
-        // Killed where this file is moved into place.
+        // Killed at the moment at which this file is moved into place.
         machine.without("mv");
         let moved = format!("case \"$*\" in */{file}) {KILLED} ;; esac; PATH=/usr/bin:/bin exec mv \"$@\"");
         machine.program("mv", &moved);

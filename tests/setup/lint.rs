@@ -11,7 +11,7 @@ fn machine() -> Machine {
     machine
 }
 
-/// Whether lint passes, and what it says when it does not.
+/// Whether lint passes, and its message if it does not.
 fn lint(machine: &Machine) -> (bool, String) {
     let output = machine.run("lint.sh", &[]);
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
@@ -33,7 +33,7 @@ fn lint_fails_where_a_check_does() {
     for name in ["shellcheck", "cargo-deny", "cargo"] {
         let machine = machine();
         machine.program(name, "exit 1");
-        // As cargo finds its subcommands.
+        // In the way in which cargo finds its subcommands.
         if name != "cargo" {
             machine.program("cargo", "[ $1 != deny ] || exec cargo-deny");
         }

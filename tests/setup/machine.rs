@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// What the scripts use of any system, taken from the real one.
+/// The programs that the scripts use of any system, from the real one.
 const REAL: &str = "basename bash cat chmod cksum cmp cp cut date dirname env find flock grep head install ls mkdir mktemp mv rm \
     sed sh sleep sort tail tar test touch tr true uname";
 
@@ -20,12 +20,12 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Root on a Debian that has all but PostgreSQL; apt knows Debian 12's packages.
+    /// Root on a Debian that has everything except PostgreSQL; apt knows Debian 12's packages.
     pub fn new() -> Machine {
         Machine::in_checkout("kb")
     }
 
-    /// The same with the whole PostgreSQL 15 of Debian.
+    /// The same with the complete PostgreSQL 15 of Debian.
     pub fn whole() -> Machine {
         let machine = Machine::new();
         machine.postgres(15, WHOLE);
@@ -130,17 +130,17 @@ impl Machine {
         self.program("rustc", &format!("echo 'rustc {version} (abc 2026-01-01)'"));
     }
 
-    /// What apt knows: packages with their versions; "postgresql default N".
+    /// The packages that apt knows, with their versions; "postgresql default N".
     pub fn apt(&self, packages: &str) {
         self.file("apt", &packages.replace(", ", "\n"));
     }
 
-    /// What apt knows besides.
+    /// Further packages that apt knows.
     pub fn apt_knows(&self, packages: &str) {
         self.apt(&format!("{}, {packages}", self.text("apt")));
     }
 
-    /// A variable of the environment of what is run.
+    /// A variable of the environment of the command.
     pub fn set(&mut self, name: &str, value: &str) {
         self.env.push((name.into(), value.into()));
     }

@@ -1,4 +1,4 @@
-//! What a repository is expected to have is there, and agrees with Cargo.toml.
+//! The files that a repository is expected to have exist, and agree with Cargo.toml.
 
 use std::fs;
 
@@ -58,7 +58,7 @@ fn the_rust_of_developers_is_one_that_cargo_toml_allows() {
     let numbers = |version: &str| -> Vec<u32> { version.split('.').map(|n| n.parse().unwrap()).collect() };
     let (pinned, least) = (value("rust-toolchain.toml", "channel"), value("Cargo.toml", "rust-version"));
     assert!(numbers(&pinned) >= numbers(&least), "{pinned} is older than {least}");
-    // rustup would fetch components and targets, also where rustc is there already.
+    // rustup would fetch components and targets, even if rustc is installed already.
     assert!(!text("rust-toolchain.toml").contains(" = ["));
 }
 

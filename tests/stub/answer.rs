@@ -1,4 +1,5 @@
-//! Writes vectors as each dialect answers. By hand: a benchmark wants millions of numbers a second.
+//! Writes vectors in the form of each dialect. This is done by hand, because a benchmark needs millions of
+//! numbers a second.
 
 use super::dialect::Dialect;
 use super::fault::Fault;
@@ -33,8 +34,8 @@ pub fn score(query: &str, text: &str) -> f32 {
     (((share * 0.9 + hash / 65_536.0 * 0.09) * SCALE).round() / SCALE) as f32
 }
 
-/// What a chat model says where nothing else is told: ratings where it is asked for such, a sentence with the
-/// first word of a part of a document, otherwise "yes".
+/// The answer of a chat model if no other is set: ratings if it is asked for such, a sentence with the first
+/// word of a part of a document, or otherwise "yes".
 pub fn words(prompt: &str) -> String {
     let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
     let query = asked["question"].as_str().unwrap_or_default();
@@ -97,7 +98,7 @@ fn list_scores(out: &mut Vec<u8>, name: &str, scores: &[Vec<f32>], is_reversed: 
     out.push(b']');
 }
 
-/// Tokens are words between white space.
+/// Words between white space count as tokens.
 pub fn tokens(texts: &[&str]) -> usize {
     texts.iter().map(|text| tokens_of(text)).sum()
 }
@@ -243,7 +244,7 @@ fn write_numbers(out: &mut Vec<u8>, vector: &[f32]) {
     out.push(b']');
 }
 
-/// A number from -1 to 1; what is infinite is written as null.
+/// A number from -1 to 1; an infinite one is written as null.
 fn write_number(out: &mut Vec<u8>, number: f32) {
     if !number.is_finite() {
         return put(out, if number.is_nan() { "NaN" } else { "null" });

@@ -1,4 +1,4 @@
-//! The dialects: where each is, how it gets the key, and what its errors look like.
+//! The dialects: the path of each, how it receives the key, and the form of its errors.
 
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -51,7 +51,7 @@ const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "api-key", "x-api-key", 
 /// The one path of a dialect.
 struct Route {
     path: &'static str,
-    /// What follows the model, which follows `path`. None: `path` is all of it.
+    /// What follows the model, which follows `path`. None: `path` is the whole path.
     behind_model: Option<&'static str>,
     query: Option<&'static str>,
 }
@@ -61,7 +61,7 @@ impl Dialect {
         NAMES.iter().find(|(known, _)| *known == name).map(|(_, dialect)| *dialect)
     }
 
-    /// What a base_url has behind the stub's URL and the provider's name.
+    /// The part of a base_url after the stub's URL and the provider's name.
     pub fn base(self) -> &'static str {
         match self {
             Dialect::OpenAi | Dialect::Voyage | Dialect::Jina | Dialect::Mistral => "/v1",
@@ -116,8 +116,8 @@ impl Dialect {
         matches!(self, Dialect::OpenAiChat | Dialect::OllamaChat)
     }
 
-    /// The model that the path names, "" where this dialect's path names none. The error says what is
-    /// wrong with the path (the provider's name already taken off) or the query.
+    /// The model that the path names, or "" if this dialect's path names none. The error describes what is
+    /// wrong with the path (without the provider's name) or the query.
     pub fn model_in_path<'a>(self, path: &'a str, query: Option<&str>) -> Result<&'a str, String> {
         let route = self.route();
         if query != route.query {
@@ -177,7 +177,7 @@ impl Dialect {
     }
 }
 
-/// The credential that came, wherever it was; "none" where there was none.
+/// The credential that was sent, in whatever place, or "none".
 pub fn credential(headers: &HashMap<String, String>) -> &str {
     let found = CREDENTIAL_HEADERS.iter().find_map(|name| headers.get(*name));
     found.map_or("none", |value| value.strip_prefix("Bearer ").unwrap_or(value))

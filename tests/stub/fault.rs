@@ -1,9 +1,9 @@
-//! The faults that a stub provider can have, and which request gets which.
+//! The faults of a stub provider, and which request gets which.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What goes wrong with a request that was right.
+/// A fault in the answer to a correct request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     /// An error of this HTTP status, in the dialect's own shape.
@@ -12,7 +12,7 @@ pub enum Fault {
     RetryAfter { status: u16, seconds: u64 },
     /// The same with `Retry-After: DATE`, at least `seconds` from now (a date has whole seconds).
     RetryAfterDate { status: u16, seconds: u64 },
-    /// The right answer, so much later.
+    /// The right answer, after this delay.
     Slow(Duration),
     /// No answer: the request stays open until the client leaves.
     Never,
@@ -50,7 +50,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// HTTP status of the answer; 0: there is none.
+    /// The HTTP status of the answer, or 0 if there is none.
     pub fn status(&self) -> u16 {
         match self {
             Fault::Status(status)
@@ -86,12 +86,12 @@ impl Fault {
     }
 }
 
-/// Any fault, each as likely as another.
+/// Any fault, all with the same probability.
 #[derive(Debug)]
 pub struct Chaos {
     /// Probability from 0 to 1.
     rate: f64,
-    /// Of the generator.
+    /// The state of the generator.
     state: u64,
     faults: Vec<Fault>,
 }
@@ -126,7 +126,7 @@ impl Chaos {
         Chaos { rate, state: seed, faults }
     }
 
-    /// Whether something goes wrong now.
+    /// Whether this request gets a fault.
     fn draws_fault(&mut self) -> bool {
         unit(split_mix(&mut self.state)) < self.rate
     }
@@ -143,7 +143,7 @@ impl Chaos {
 /// Which request gets which fault: the script first, then refused texts, then `always`, then chaos.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    /// Faults and how many requests each is still for.
+    /// Faults, each with the number of requests that it is still for.
     pub script: VecDeque<(Fault, usize)>,
     pub always: Option<Fault>,
     /// Parts of texts, and the fault of a request with such a text.

@@ -1,5 +1,5 @@
-//! A stub of every embedding provider: a real HTTP server in this process that is strict about what it
-//! is sent, answers with vectors that are known beforehand, and has the faults that a test wants.
+//! A stub of every embedding provider: a real HTTP server in this process that checks requests strictly,
+//! answers with vectors that are known beforehand, and has the faults that a test sets.
 
 #![allow(dead_code, unused_imports)] // no binary uses all of it
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Runtime;
 
-/// For tests of what is counted by day (UTC): waits for the next one where this one is about to end.
+/// For tests of what is counted by day (UTC): waits for the next day if this one is about to end.
 pub fn on_one_day() {
     const DAY: u64 = 86_400;
     let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() % DAY;
@@ -33,7 +33,7 @@ pub fn on_one_day() {
     }
 }
 
-/// What a text is to the request that holds it.
+/// The place of a text in the request that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     Document,
@@ -42,25 +42,27 @@ pub enum Kind {
 
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// At 127.0.0.1; 0: any that is free.
+    /// The port at 127.0.0.1, or 0 for any free one.
     pub port: u16,
-    /// Numbers of a vector, unless the request says how many it wants.
+    /// The dimension of vectors, unless the request specifies it.
     pub dimension: usize,
-    /// Of every answer.
+    /// The latency of every answer.
     pub latency: Duration,
-    /// Requests that are worked on at one time, the others wait; 0: any number.
+    /// The number of requests that are processed at the same time while others wait; 0 means any number.
     pub concurrency: usize,
-    /// The credential that every request must carry, in its dialect's place. None: none may carry one.
+    /// The credential that every request must carry, in the place of its dialect. None: no request may carry
+    /// one.
     pub key: Option<String>,
     /// HTTPS under a certificate for localhost that no system trusts; see [`Stub::certificate`].
     pub tls: bool,
     /// With TLS: whether HTTP/2 is offered, too.
     pub http2: bool,
-    /// Texts of one request at most.
+    /// The most texts of one request.
     pub max_batch: usize,
-    /// Characters of one text at most; a request with a longer one gets a 400, without a complaint.
+    /// The most characters of one text; a request with a longer one gets a 400, which does not count as a
+    /// complaint.
     pub max_body_text_chars: Option<usize>,
-    /// Whether requests and texts are remembered, not only counted.
+    /// Whether requests and texts are recorded, not only counted.
     pub record: bool,
 }
 
@@ -81,25 +83,25 @@ impl Default for Options {
     }
 }
 
-/// A request, as it came.
+/// A request in the form in which it was received.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub provider: String,
-    /// Of HTTP.
+    /// The version of HTTP.
     pub version: hyper::Version,
-    /// Path and query as the provider itself would see them.
+    /// Path and query in the form that the provider itself would see.
     pub path: String,
     /// Names in lower case.
     pub headers: HashMap<String, String>,
-    /// As the dialect says it; None where it does not.
+    /// The kind that the dialect states, or None if it states none.
     pub kind: Option<Kind>,
-    /// As far as they could be read.
+    /// The texts, as far as they could be read.
     pub texts: Vec<String>,
-    /// Null where it was no JSON.
+    /// Null if it was not JSON.
     pub body: Value,
-    /// When it was there as a whole.
+    /// The time at which the whole request had been received.
     pub at: Instant,
-    /// HTTP status it is answered with (it may not have been yet); 0: it gets no answer.
+    /// The HTTP status of its answer (which may not have been sent yet), or 0 if it gets none.
     pub status: u16,
 }
 
@@ -112,7 +114,7 @@ pub struct Stub {
 }
 
 impl Stub {
-    /// Listens when this returns. Panics when the port is taken.
+    /// Listens when this returns. Panics if the port is taken.
     pub fn start(options: Options) -> Stub {
         let listener = std::net::TcpListener::bind(("127.0.0.1", options.port)).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -142,7 +144,7 @@ impl Stub {
         }
     }
 
-    /// What the base_url of an embedder of this provider must be. Panics when there is no such provider.
+    /// The base_url for an embedder of this provider. Panics if there is no such provider.
     pub fn base_url(&self, provider: &str) -> String {
         let dialect = Dialect::find(provider).unwrap();
         format!("{}/{provider}{}", self.url(), dialect.base())
@@ -157,8 +159,8 @@ impl Stub {
         self.port
     }
 
-    /// The next `times` requests get this fault, after those of earlier calls have had theirs. Only
-    /// requests without complaint get faults.
+    /// The next `times` requests get this fault, after those of earlier calls have had theirs. Only requests
+    /// without complaint get faults.
     pub fn script(&self, fault: Fault, times: usize) {
         self.shared.state().push_script(fault, times);
     }
@@ -168,7 +170,7 @@ impl Stub {
         self.shared.state().schedule.always = fault;
     }
 
-    /// A request that comes while so many are worked on gets a 429.
+    /// A request that arrives while this many are in progress gets a 429.
     pub fn refuse_above(&self, most: usize) {
         self.shared.state().most_at_work = Some(most);
     }
@@ -188,9 +190,9 @@ impl Stub {
         self.shared.state().schedule.refused.clear();
     }
 
-    /// Each request that has no other fault gets one with this probability, any; redirects lead to the URL
-    /// `elsewhere`. With TLS, a new connection gets a certificate that no client trusts as often. `seed`
-    /// decides which.
+    /// Each request that has no other fault gets a random one with this probability; redirects lead to the
+    /// URL `elsewhere`. With TLS, a new connection gets a certificate that no client trusts with the same
+    /// probability. `seed` determines the choices.
     pub fn chaos(&self, rate: f64, seed: u64, elsewhere: &str) {
         self.shared.state().schedule.chaos = Some(Chaos::new(rate, seed, elsewhere));
     }
@@ -219,23 +221,23 @@ impl Stub {
         self.shared.state().connections
     }
 
-    /// How often exactly this text was sent, whatever was answered.
+    /// The number of times that exactly this text was sent, whatever the answer was.
     pub fn seen(&self, text: &str) -> usize {
         self.shared.state().texts.get(text).map_or(0, |(seen, _)| *seen)
     }
 
-    /// How often a good vector for exactly this text was sent back.
+    /// The number of times that a good vector for exactly this text was sent back.
     pub fn answered(&self, text: &str) -> usize {
         self.shared.state().texts.get(text).map_or(0, |(_, answered)| *answered)
     }
 
-    /// Of each text, how often it was sent, and a good vector sent back.
+    /// For each text, the number of times that it was sent, and that a good vector was sent back.
     pub fn counts(&self) -> HashMap<String, (usize, usize)> {
         self.shared.state().texts.clone()
     }
 
-    /// Most requests under way at one time, waiting ones included. A request that the client gave up is
-    /// under way until the server notices.
+    /// The most requests in progress at the same time, including waiting ones. A request whose client has
+    /// left is in progress until the server notices.
     pub fn in_flight_max(&self) -> usize {
         self.shared.state().in_flight_max
     }
@@ -245,7 +247,7 @@ impl Stub {
         self.shared.state().complaints.clone()
     }
 
-    /// From now on this key is accepted beside that of the options.
+    /// From now on this key is accepted in addition to that of the options.
     pub fn take_key(&self, key: &str) {
         self.shared.state().other_key = Some(key.to_string());
     }
@@ -255,12 +257,12 @@ impl Stub {
         self.shared.state().forget();
     }
 
-    /// Holds all answers back, or lets them go.
+    /// Holds all answers back, or releases them.
     pub fn hold(&self, is_held: bool) {
         self.shared.is_held.send_replace(is_held);
     }
 
-    /// Chat models answer with these words; None: with what fits.
+    /// Chat models answer with these words, or with fitting ones for None.
     pub fn say(&self, words: Option<&str>) {
         self.shared.state().words = words.map(str::to_string);
     }

@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 static SPACES: [u8; 65_536] = [b' '; 65_536];
 
 pub enum Payload {
-    /// All of it at once; None when it is sent.
+    /// All of it at once; None once it is sent.
     Whole(Option<Bytes>),
     /// These bytes of `length`, then the connection breaks.
     Broken { bytes: Option<Bytes>, length: u64, is_flushed: bool },
-    /// So many blocks of 64 KiB of spaces, then these bytes; its length is not told.
+    /// This many blocks of 64 KiB of spaces, then these bytes; the length is not announced.
     Padded { blocks: usize, end: Option<Bytes> },
 }
 
@@ -22,7 +22,7 @@ impl Payload {
         Payload::Whole(Some(bytes.into()))
     }
 
-    /// The first half of `bytes`, promised as all of them.
+    /// The first half of `bytes`, announced as all of them.
     pub fn broken(bytes: &Bytes) -> Payload {
         let half = bytes.slice(..bytes.len() / 2);
         Payload::Broken { bytes: Some(half), length: bytes.len() as u64, is_flushed: false }
@@ -50,7 +50,7 @@ impl Body for Payload {
                     return frame(bytes);
                 }
                 if !*is_flushed {
-                    // hyper sends what it has when it must wait; an error now would throw it away.
+                    // hyper sends what it has when it must wait; an error now would discard it.
                     *is_flushed = true;
                     context.waker().wake_by_ref();
                     return Poll::Pending;

@@ -1,4 +1,4 @@
-//! Reads a request's body as its dialect has it: every key, its type, and no other key.
+//! Reads the body of a request in its dialect: checks every key and its type, and that there is no other key.
 
 use super::Kind;
 use super::dialect::Dialect;
@@ -8,19 +8,19 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Default)]
 pub struct Parsed<'a> {
     pub texts: Vec<&'a str>,
-    /// None: the dialect does not say, or it is neither.
+    /// None: the dialect does not state it, or it is neither.
     pub kind: Option<Kind>,
     /// "" where the dialect names none.
     pub model: &'a str,
-    /// Numbers a vector is to have, where the request says so.
+    /// The requested dimension, if the request states it.
     pub dimension: Option<usize>,
-    /// What texts are scored for.
+    /// The question for which texts are scored.
     pub query: &'a str,
     /// Vectors as base64 of little-endian f32.
     pub is_base64: bool,
 }
 
-/// Words for a document, for a query, then those that are neither.
+/// The words for a document and for a query, then those that are neither.
 const GOOGLE_TASKS: [&str; 8] = [
     "RETRIEVAL_DOCUMENT",
     "RETRIEVAL_QUERY",
@@ -202,7 +202,7 @@ fn parse_gemini<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
     }
 }
 
-/// Instructions, then what the user says, which is the text.
+/// The instructions, then the user's message, which is the text.
 fn parse_messages<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
     let messages = fields.items("messages");
     if messages.len() != 2 {

@@ -1,4 +1,4 @@
-//! The HTTP server of a stub: connections with and without TLS, and what becomes of one request.
+//! The HTTP server of a stub: connections with and without TLS, and the processing of one request.
 
 use super::answer;
 use super::dialect::{Dialect, credential};
@@ -32,7 +32,7 @@ pub struct Tls {
     acceptor: TlsAcceptor,
     /// The same under another certificate, which no client is given.
     untrusted: TlsAcceptor,
-    /// The first one's as PEM.
+    /// The first certificate as PEM.
     pub certificate: String,
 }
 
@@ -59,7 +59,7 @@ fn acceptor(http2: bool) -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(config)), certified.cert.pem())
 }
 
-/// Takes connections until it is dropped.
+/// Accepts connections until it is dropped.
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, shared: Arc<Shared>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -102,7 +102,7 @@ where
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// What was found out about a request before it is answered.
+/// What is known about a request before it is answered.
 struct Examined<'a> {
     version: Version,
     provider: &'a str,
@@ -145,7 +145,7 @@ async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<R
     perform(&shared, dialect, &examined.parsed, fault, &headers).await
 }
 
-/// Looks for everything that is wrong with a request. `target` is its path and query.
+/// Finds everything that is wrong with a request. `target` is its path and query.
 fn examine<'a>(
     head: &Parts,
     target: &'a str,
@@ -199,7 +199,7 @@ fn split(target: &str) -> (&str, &str) {
     bare.split_at(bare.find(['/', '?']).unwrap_or(bare.len()))
 }
 
-/// Remembers the request. Gives the status of its answer (0: none) and its fault, if it has one.
+/// Records the request. Returns the status of its answer (0: none) and its fault, if it has one.
 fn record(
     shared: &Shared,
     target: &str,
@@ -248,7 +248,7 @@ fn record(
     (status, fault)
 }
 
-/// Answers a request that is right, with the fault it is to have.
+/// Answers a correct request, with the fault that it is to have.
 async fn perform(
     shared: &Shared,
     dialect: Dialect,

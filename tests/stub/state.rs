@@ -1,4 +1,4 @@
-//! What a stub remembers and is to do: shared by the server's tasks and the tests' thread.
+//! The records and instructions of a stub, shared by the server's tasks and the tests' thread.
 
 use super::fault::{Fault, Schedule};
 use super::{Options, Seen};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
-/// Complaints kept at most: a benchmark that is all wrong must not fill the memory.
+/// The most complaints that are kept: a benchmark that is all wrong must not fill the memory.
 const COMPLAINTS: usize = 10_000;
 
 pub struct Shared {
     pub options: Options,
-    /// One permit for each request that may be worked on at one time; None: any number.
+    /// One permit for each request that may be processed at the same time; None means any number.
     pub slots: Option<Semaphore>,
     /// Whether answers are held back.
     pub is_held: watch::Sender<bool>,
@@ -23,21 +23,21 @@ pub struct Shared {
 pub struct State {
     pub schedule: Schedule,
     pub latency: Duration,
-    /// What chat models answer; None: what fits.
+    /// The answer of chat models, or a fitting one for None.
     pub words: Option<String>,
-    /// A credential that is accepted beside that of the options.
+    /// A credential that is accepted in addition to that of the options.
     pub other_key: Option<String>,
     pub requests: Vec<Seen>,
     pub request_count: usize,
     pub connections: usize,
-    /// Of these, those under a certificate that no client trusts.
+    /// The number of these with a certificate that no client trusts.
     pub untrusted_connections: usize,
     /// How often each text was sent, and answered with a good vector.
     pub texts: HashMap<String, (usize, usize)>,
     pub complaints: Vec<String>,
-    /// Tokens that a request may have: for more the answer is 429.
+    /// The most tokens of a request; for more the answer is 429.
     pub most_tokens: Option<usize>,
-    /// Requests that may be worked on, and those that are: for one more the answer is 429.
+    /// The most requests in progress, and their present number; for one more the answer is 429.
     pub most_at_work: Option<usize>,
     pub at_work: usize,
     pub in_flight: usize,
@@ -60,14 +60,14 @@ impl Shared {
 }
 
 impl State {
-    /// Remembers that these texts were sent.
+    /// Records that these texts were sent.
     pub fn see(&mut self, texts: &[&str]) {
         for text in texts {
             self.texts.entry((*text).to_string()).or_default().0 += 1;
         }
     }
 
-    /// Remembers that these texts are answered with good vectors.
+    /// Records that these texts are answered with good vectors.
     pub fn answer(&mut self, texts: &[&str]) {
         for text in texts {
             self.texts.entry((*text).to_string()).or_default().1 += 1;
@@ -95,7 +95,7 @@ impl State {
     }
 }
 
-/// A request that is worked on, which [`State::at_work`] counts, until this is dropped.
+/// A request in progress, which [`State::at_work`] counts, until this is dropped.
 pub struct Work(pub Arc<Shared>);
 
 impl Drop for Work {
@@ -104,7 +104,7 @@ impl Drop for Work {
     }
 }
 
-/// A request under way, until this is dropped.
+/// A request in progress, until this is dropped.
 pub struct InFlightRequest(Arc<Shared>);
 
 impl InFlightRequest {

@@ -1,4 +1,5 @@
-//! Scratch clusters: a directory each, reached by a Unix socket in it only, stopped when dropped.
+//! Scratch clusters. Each has a directory, is reached only by a Unix socket in it, and is stopped when it is
+//! dropped.
 
 use super::watchdog::Watchdog;
 use super::{Db, SOON, signal, until};
@@ -10,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const PORT: u16 = 54329;
 
-/// The database that tests work in. `postgres` is there too, for watching without touching this one.
+/// The database in which tests work. `postgres` exists, too, for watching without touching this one.
 pub const APP: &str = "app";
 
-/// Words of the server's log that no test may cause, unless it kills processes.
+/// Words in the server's log that no test may cause, unless it kills processes.
 const FORBIDDEN: &[&str] =
     &["PANIC", "panicked at", "terminated by signal", "ERROR:  deadlock detected", "kb internal error"];
 
@@ -21,11 +22,11 @@ struct Environment {
     bin: PathBuf,
     model_dir: PathBuf,
     scratch: PathBuf,
-    /// Whom the server runs as, where the tests run as root.
+    /// The user as whom the server runs, if the tests run as root.
     server_user: Option<String>,
 }
 
-/// None when live tests are switched off; a panic that says what is missing otherwise.
+/// Returns None if live tests are switched off, and otherwise panics with what is missing.
 fn environment() -> Option<&'static Environment> {
     static ENVIRONMENT: OnceLock<Option<Environment>> = OnceLock::new();
     ENVIRONMENT
@@ -42,7 +43,7 @@ fn environment() -> Option<&'static Environment> {
                     )
                 }))
             };
-            // SAFETY: no arguments, always succeeds.
+            // SAFETY: the call takes no arguments and always succeeds.
             let root = unsafe { libc::geteuid() } == 0;
             let user = std::env::var("KB_SERVER_USER").unwrap_or_else(|_| "postgres".into());
             Some(Environment {
@@ -89,7 +90,7 @@ impl Environment {
         dir
     }
 
-    /// A data directory made once per process, to be copied.
+    /// A data directory that is made once per process and copied.
     fn template(&self) -> &'static Path {
         static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
         TEMPLATE.get_or_init(|| {
@@ -105,7 +106,7 @@ impl Environment {
             let conf = data.join("postgresql.conf");
             let text = fs::read_to_string(&conf).unwrap();
             fs::write(&conf, text + "\ninclude 'scratch.conf'\n").unwrap();
-            // Statics are not dropped: removed at exit.
+            // Statics are not dropped, so it is removed at exit.
             extern "C" fn remove() {
                 if let Some(data) = TEMPLATE.get() {
                     let _ = fs::remove_dir_all(data.parent().unwrap());
@@ -118,7 +119,7 @@ impl Environment {
     }
 }
 
-/// Runs a command; its output, or a panic with what it said.
+/// Runs a command. Returns its output, or panics with its error output.
 pub fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(
@@ -136,7 +137,7 @@ pub struct Cluster {
     dir: PathBuf,
     /// Variables for the server's environment.
     variables: Vec<(&'static str, String)>,
-    /// The test kills processes, which the log may say.
+    /// Whether the test kills processes, which the log may report.
     pub expects_crashes: bool,
     watchdog: Option<Watchdog>,
 }
@@ -145,7 +146,7 @@ pub struct Cluster {
 pub const PRELOAD: &str = "shared_preload_libraries = 'kb'";
 
 impl Cluster {
-    /// A running cluster with kb in the database [`APP`]. None when live tests are off.
+    /// A running cluster with kb in the database [`APP`], or None if live tests are off.
     pub fn start(settings: &[&str]) -> Option<Cluster> {
         let cluster = Cluster::made(|environment, dir| {
             succeed(environment.command("cp").arg("-a").arg(environment.template()).arg(dir.join("data")));
@@ -170,7 +171,7 @@ impl Cluster {
 
     fn watched(&self) -> Watchdog {
         let mut sessions = self.program("psql");
-        // A process that is stopped may keep a lock that each session needs.
+        // A stopped process may hold a lock that each session needs.
         sessions.args(["--no-psqlrc", "--expanded", "--dbname=postgres", "--command"]).arg(
             "SELECT pid, backend_type, state, wait_event_type, wait_event, pg_blocking_pids(pid) AS blocked_by,
                     left(query, 200) AS query
@@ -228,7 +229,7 @@ impl Cluster {
         assert!(output.status.success(), "the cluster does not start:\n{}", self.log());
     }
 
-    /// Stops it, or fails after so many seconds.
+    /// Stops it, or fails after this many seconds.
     pub fn stop(&self, mode: &str, seconds: u32) {
         succeed(self.pg_ctl(&["stop", "--mode", mode, "--timeout", &seconds.to_string()]).arg("--wait"));
     }
@@ -315,8 +316,8 @@ impl Cluster {
         pids[0]
     }
 
-    /// Stops a database's worker (SIGSTOP) where it is in no transaction, so that nobody waits for what it
-    /// holds; its pid, which SIGCONT is to be sent to.
+    /// Stops a database's worker (SIGSTOP) while it is in no transaction, so that no session waits for its
+    /// locks. Returns its pid, to which SIGCONT must be sent.
     pub fn stop_worker(&self, database: &str) -> i32 {
         let worker = self.worker(database);
         let mut db = self.connect("postgres");
@@ -339,8 +340,8 @@ impl Cluster {
         worker
     }
 
-    /// What the pid file of a database's worker holds: its pid, the job it prepares, the job it writes alone;
-    /// 0: none.
+    /// The contents of the pid file of a database's worker: its pid, the job that it prepares, and the job
+    /// that it writes alone; 0 stands for none.
     pub fn worker_notes(&self, db: &mut Db) -> Vec<i64> {
         let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
         let file = self.data().join(format!("pg_stat_tmp/kb.worker.{database}.pid"));
@@ -348,12 +349,12 @@ impl Cluster {
         text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
     }
 
-    /// The gateway's pid as its pid file says; None while there is none.
+    /// The gateway's pid from its pid file, or None if there is none.
     pub fn try_gateway(&self) -> Option<i32> {
         let text = fs::read_to_string(self.data().join("pg_stat_tmp/kb.gateway.pid")).ok()?;
         let pid = text.split_whitespace().next()?.parse::<i32>().ok()?;
         let parent = self.postmaster()?;
-        // A file that a killed gateway left may name a process of somebody else by now.
+        // The file of a killed gateway may name a process of another program by now.
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         status.lines().any(|line| line.split_whitespace().eq(["PPid:", &parent.to_string()])).then_some(pid)
     }

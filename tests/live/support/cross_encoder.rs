@@ -6,13 +6,13 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
-/// The words that it tells apart.
+/// The words that it distinguishes.
 pub const WORDS: [&str; 8] = ["alpha", "beta", "gamma", "delta", "one", "two", "three", "four"];
 
 const SPECIAL: [&str; 4] = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
 const HIDDEN: usize = 8;
 
-/// Writes its files into a directory, which is made.
+/// Writes its files into a directory, which is created.
 pub fn write(dir: &Path) {
     std::fs::create_dir_all(dir).unwrap();
     let all = SPECIAL.iter().chain(&WORDS);
@@ -50,7 +50,7 @@ pub fn write(dir: &Path) {
     std::fs::write(dir.join("model.safetensors"), safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
-/// Names, shapes and the bytes of random numbers; those of norms are about 1, as in real models.
+/// The names, shapes and bytes of random numbers; those of norms are about 1, as in real models.
 fn tensors(words: usize) -> Vec<(String, Vec<usize>, Vec<u8>)> {
     let mut shapes: Vec<(String, Vec<usize>)> = Vec::new();
     for (name, rows) in [("word", words), ("position", 12), ("token_type", 2)] {

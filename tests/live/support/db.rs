@@ -1,4 +1,4 @@
-//! A connection, with the words that tests use.
+//! A connection, with methods for what tests do often.
 
 use super::until;
 use crate::stub::Stub;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 pub struct Db(pub postgres::Client);
 
-/// What the server said of a statement that failed.
+/// The server's error for a statement that failed.
 #[derive(Debug, PartialEq)]
 pub struct Fault {
     pub code: String,
     pub message: String,
-    /// Everything it said, hints and details too.
+    /// The whole error, with hint and detail.
     pub text: String,
 }
 
@@ -44,7 +44,7 @@ impl Document {
 }
 
 impl Db {
-    /// Runs statements; fails with what the server says.
+    /// Runs statements, and fails with the server's error.
     pub fn run(&mut self, sql: &str) {
         if let Err(e) = self.0.batch_execute(sql) {
             panic!("{sql}: {:?}", Fault::of(&e));
@@ -55,7 +55,7 @@ impl Db {
         self.0.batch_execute(sql).map_err(|e| Fault::of(&e))
     }
 
-    /// How a statement fails.
+    /// The error with which a statement fails.
     pub fn fault(&mut self, sql: &str) -> Fault {
         match self.try_run(sql) {
             Ok(()) => panic!("no error: {sql}"),
@@ -63,7 +63,7 @@ impl Db {
         }
     }
 
-    /// First column of all rows.
+    /// The first column of all rows.
     pub fn all_with<T: FromSqlOwned>(&mut self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Vec<T> {
         match self.0.query(sql, params) {
             Ok(rows) => rows.iter().map(|row| row.get(0)).collect(),
@@ -139,12 +139,12 @@ impl Db {
         self.all_with("SELECT external_id FROM kb.query($1, $2, $3) ORDER BY rank", &[&kb, &query, &top_k])
     }
 
-    /// Jobs waiting or under way in this database.
+    /// The jobs of this database that wait or are in progress.
     pub fn jobs(&mut self) -> i64 {
         self.count("kb.jobs")
     }
 
-    /// Vectors of the live build of a knowledge base.
+    /// The number of vectors of the live build of a knowledge base.
     pub fn vectors(&mut self, kb: &str) -> i64 {
         self.one(&format!("SELECT vectors FROM kb.status WHERE kb_id = '{kb}'"))
     }

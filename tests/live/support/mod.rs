@@ -1,4 +1,4 @@
-//! What the tests share: scratch clusters, connections, texts, and what must hold of a knowledge base.
+//! What the tests share: scratch clusters, connections, texts, and the invariants of a knowledge base.
 
 pub mod cluster;
 pub mod cross_encoder;
@@ -21,15 +21,15 @@ pub use sound::{assert_sound, chunk_set, vector_table};
 
 use std::time::{Duration, Instant};
 
-/// Bound of a wait for what should take a moment, on a machine that may be busy.
+/// The limit of a wait for what should take a moment, on a machine that may be busy.
 pub const SOON: Duration = Duration::from_secs(30);
-/// Bound of a wait for real work.
+/// The limit of a wait for real work.
 pub const LONG: Duration = Duration::from_secs(180);
 
-/// The chunks that came or went and are in no segment of keyword search yet.
+/// The chunks that were added or deleted and are in no segment of keyword search yet.
 pub const PENDING_CHUNKS: &str = "kb.bm25_pending p, pg_catalog.unnest(p.chunk_ids)";
 
-/// A cluster of the test's own with these lines of postgresql.conf; leaves the test when live tests are off.
+/// A cluster of the test's own with these lines of postgresql.conf. Ends the test if live tests are off.
 #[macro_export]
 macro_rules! cluster {
     ($($setting:expr),* $(,)?) => {
@@ -40,7 +40,7 @@ macro_rules! cluster {
     };
 }
 
-/// Waits for a condition, at most `limit`; then the test fails with what it waited for.
+/// Waits for a condition for at most `limit`, and then fails the test with what it waited for.
 pub fn until(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
@@ -52,7 +52,7 @@ pub fn until(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
 /// Signals a process of the test's own cluster.
 pub fn signal(pid: i32, signal: i32) {
     assert!(pid > 1, "{pid} is no process of a cluster");
-    // SAFETY: kill takes plain numbers; the pid was read from the test's own cluster.
+    // SAFETY: kill takes plain numbers, and the pid was read from the test's own cluster.
     let sent = unsafe { libc::kill(pid, signal) };
     assert_eq!(sent, 0, "signal {signal} to {pid}: {}", std::io::Error::last_os_error());
 }

@@ -1,16 +1,16 @@
-//! Pages of docs/: their text, and what is in it.
+//! Pages of docs/: their text and its parts.
 
 use std::path::Path;
 
-/// Cargo runs tests in the root of the repository. Where it was when they were compiled may be another place.
+/// Cargo runs tests in the root of the repository, which may have been elsewhere when they were compiled.
 pub const ROOT: &str = ".";
 
-/// The text of a page, named from the root of the repository.
+/// The text of a page, whose name is relative to the root of the repository.
 pub fn text(page: &str) -> String {
     std::fs::read_to_string(Path::new(ROOT).join(page)).unwrap()
 }
 
-/// What is below a heading, to the next one like it ("## ", say).
+/// The text below a heading, up to the next one of its level ("## ", for example).
 pub fn sections<'a>(text: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
     let heading = format!("\n{heading}");
     let parts = text.split(&heading).skip(1);

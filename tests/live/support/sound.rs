@@ -1,4 +1,4 @@
-//! What must hold of a knowledge base whenever nothing waits.
+//! The invariants of a knowledge base for which nothing is waiting.
 
 use super::Db;
 
@@ -20,8 +20,8 @@ pub fn chunk_set(db: &mut Db, kb: &str) -> Vec<String> {
     ))
 }
 
-/// Nothing waits, every document is ready or in kb.failures, every ready document has chunks that are
-/// slices of its text in order, every chunk one vector, and nothing else is there.
+/// Asserts that nothing is waiting, every document is ready or in kb.failures, every ready document has
+/// chunks that are slices of its text in order, every chunk has one vector, and nothing else exists.
 pub fn assert_sound(db: &mut Db, kb: &str, documents: i64, failed: i64) {
     let table = vector_table(db, kb);
     let (kb_no, build_no): (i64, i64) = {

@@ -26,7 +26,7 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// One paragraph of about so many words, in sentences of ten.
+/// A paragraph of about this many words, in sentences of ten.
 pub fn paragraph(seed: u64, words: usize) -> String {
     let mut state = seed;
     let mut text = String::new();
@@ -50,7 +50,7 @@ pub fn text(seed: u64, count: usize, words: usize) -> String {
     paragraphs(seed, count, words).join("\n\n")
 }
 
-/// Documents "d0", "d1", … of a paragraph each, in so many words; a number is always the same text.
+/// Documents "d0", "d1", … of a paragraph each, with this many words; a number always gives the same text.
 pub fn documents(numbers: Range<u64>, words: usize) -> Vec<Document> {
     numbers.map(|i| Document::new(format!("d{i}"), paragraph(i, words))).collect()
 }

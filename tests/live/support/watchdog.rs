@@ -1,4 +1,4 @@
-//! A cluster whose test does not end is stopped, so that one statement that waits for ever does not cost the
+//! Stops the cluster of a test that does not end, so that one statement that waits for ever does not cost the
 //! results of all tests.
 
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// The longest a test may take: a multiple of what the longest takes on a slow machine.
+/// The longest time that a test may take: a multiple of the longest on a slow machine.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// Watches a cluster until this is dropped.
@@ -16,8 +16,8 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// After the limit `sessions` says what sessions wait for, which is printed, and `stop` stops the
-    /// cluster, at which the test fails.
+    /// After the limit, `sessions` returns what sessions wait for, which is printed, and `stop` stops the
+    /// cluster, which makes the test fail.
     pub fn begin(name: PathBuf, mut sessions: Command, mut stop: Command) -> Watchdog {
         let (ends, ended) = mpsc::channel();
         std::thread::spawn(move || {
@@ -31,7 +31,7 @@ impl Watchdog {
                 Err(error) => error.to_string(),
             };
             let name = name.display();
-            // Not by eprintln, which says it only if the test ends.
+            // eprintln would print this only if the test ended.
             let _ =
                 writeln!(std::io::stderr(), "{name}: stopped after {} s, sessions:\n{said}", LIMIT.as_secs());
             let _ = stop.output();

@@ -1,5 +1,4 @@
-//! Vectors that rows have already (adopt): taken over without a request, and never for a text that they are
-//! not of.
+//! Vectors that rows already have (adopt) are taken over without a request, and never for another text.
 
 use super::without_worker;
 use crate::stub::{Options, Stub};
@@ -49,14 +48,14 @@ fn vectors_that_rows_have_are_adopted_and_nothing_is_sent_for_them() {
     assert!(texts.iter().any(|text| text.contains("Without a vector")), "{texts:?}");
     let nearest = "SELECT external_id FROM kb.query_vector('k', '[1,9,0,0,0,0,0,0]', 1)";
     assert_eq!(db.one::<String>(nearest), "9");
-    // What is edited later is embedded, with the same vector beside it or another one.
+    // A later edit is embedded, whether the vector beside it stays or changes.
     db.run(
         "UPDATE t SET body = 'Row 9 has another text' WHERE id = 9;
             UPDATE t SET body = 'Row 8 has another text', embedding = '[1,8,8,0,0,0,0,0]' WHERE id = 8",
     );
     db.wait("k");
     assert_eq!(vectors(&mut db).len(), 48);
-    // Attached again: nothing is embedded and nothing adopted that is there.
+    // The table is attached again: nothing that exists is embedded or adopted again.
     let before = sent(&stub).len();
     db.run("SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding')");
     db.wait("k");
@@ -75,7 +74,7 @@ fn vectors_that_rows_have_are_adopted_and_nothing_is_sent_for_them() {
 #[test]
 fn a_vector_is_not_adopted_for_a_row_that_was_edited_since() {
     let Some((cluster, mut db, stub)) = with_table() else { return };
-    // So that a worker runs that can be stopped.
+    // This starts a worker that can be stopped.
     db.put("k", "put", "A document that was put");
     db.wait("k");
     db.run("INSERT INTO t SELECT i, 'Row ' || i, ('[1,' || i || ',0,0,0,0,0,0]')::vector FROM generate_series(1, 20) i");

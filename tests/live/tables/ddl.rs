@@ -1,5 +1,5 @@
-//! What an attached table costs the DDL of others: nothing that waits, nothing that is theirs to run, and the
-//! same however many there are.
+//! The cost of an attached table for the DDL of others: no wait, no code that is not theirs, and no
+//! dependence on the number of attached tables.
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ fn attach_partitioned(session: &mut Db, name: &str, key: &str) -> i64 {
     session.one(&attach)
 }
 
-/// A writer who may make tables.
+/// A writer who may create tables.
 fn writer(cluster: &Cluster, db: &mut Db, name: &str) -> Db {
     db.run(&format!("CREATE ROLE {name} LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO {name}"));
     cluster.connect_as(APP, name)
@@ -26,7 +26,7 @@ fn a_partition_that_stays_locked_and_cannot_be_followed_delays_no_ddl_of_others(
     let mut db = cluster.connect(APP);
     let (mut evil, mut own) = (writer(&cluster, &mut db, "evil"), writer(&cluster, &mut db, "own"));
     let source_no = attach_partitioned(&mut evil, "e", "int");
-    // A trigger of the name that kb's would have is there already.
+    // A trigger with the name of kb's trigger exists already.
     evil.run(&format!(
         "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$;
          CREATE TABLE e2025 (LIKE e INCLUDING ALL); INSERT INTO e2025 VALUES (1491, 2025, 'A text of the partition');
@@ -72,7 +72,7 @@ fn an_open_transaction_that_attaches_a_table_or_partition_delays_no_other_owner(
     idle.run("COMMIT");
 }
 
-/// Who a function was called by, and in which process, as it says so in the log.
+/// The caller of a function, and the process, as the function reports them in the log.
 fn callers(cluster: &Cluster) -> BTreeSet<(String, i32)> {
     let log = cluster.log();
     let words = |line: &str| {
@@ -130,7 +130,7 @@ fn the_cost_of_ddl_does_not_depend_on_the_number_of_attached_tables() {
     attach_partitioned(&mut own, "o", "int");
     own.wait("o");
     db.run("CREATE ROLE other LOGIN; CREATE SCHEMA of_other AUTHORIZATION other");
-    // Rows of kb.sources that DDL in a new session reads, and the indexes that it asks.
+    // The rows of kb.sources that DDL in a new session reads, and the indexes that it uses.
     let read = |ddl: &str| -> (i64, i64) {
         let mut other = cluster.connect_as(APP, "other");
         other.run(&format!("BEGIN; SET search_path = of_other; {ddl}"));
@@ -160,7 +160,7 @@ fn the_cost_of_ddl_does_not_depend_on_the_number_of_attached_tables() {
     );
     let many: Vec<(i64, i64)> = statements.iter().map(|ddl| read(ddl)).collect();
     assert_eq!(many, few);
-    // At most whether there is any.
+    // At most one, to see whether there is any.
     assert!(many.iter().all(|(rows, _)| *rows <= 1), "{many:?}");
 }
 
@@ -181,7 +181,7 @@ fn the_worker_follows_what_a_statement_could_not_and_loses_no_write_in_between()
         "INSERT INTO p1 VALUES (3, 1, 'Written by the partition'); DELETE FROM p1 WHERE id = 2;
          UPDATE p1 SET body = 'Changed in the partition' WHERE id = 1; ALTER EVENT TRIGGER kb_tables_altered ENABLE",
     );
-    // Somebody has it locked: the worker tries again.
+    // A session has it locked: the worker tries again.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN; LOCK TABLE p1 IN ROW EXCLUSIVE MODE");
     db.run("ALTER TABLE p ALTER body SET STATISTICS 100");
@@ -215,9 +215,9 @@ fn dropping_a_large_partition_hides_its_rows_and_no_others_at_the_commit() {
     super::without_worker(&cluster, || {
         db.run("ALTER TABLE p DETACH PARTITION p1");
         assert_eq!((of(&mut db, 1), of(&mut db, 2)), (0, 60));
-        // In a few bytes, whatever it held.
+        // In a few bytes, whatever it contained.
         assert_eq!(db.one::<i64>("SELECT sum(cardinality(keys)) FROM kb.changes"), 1);
-        // What is attached again has its documents back when the worker has looked.
+        // A partition that is attached again has its documents back when the worker has looked.
         db.run("ALTER TABLE p ATTACH PARTITION p1 FOR VALUES IN (1)");
     });
     db.wait("k");

@@ -1,4 +1,4 @@
-//! Tables that are dropped, made again or swapped, and those that lose what is read of them.
+//! Tables that are dropped, recreated or swapped, and those that lose columns that are read.
 
 use super::{ready, with_articles, without_worker};
 use crate::support::{APP, Db, SOON, assert_sound, until};
@@ -10,7 +10,7 @@ fn answered(db: &mut Db, kb: &str) -> Vec<String> {
     db.all(&sql)
 }
 
-/// What kb.health() says of attached tables.
+/// The report of kb.health() on attached tables.
 fn fault(db: &mut Db) -> String {
     db.one("SELECT detail FROM kb.health() WHERE component = 'sources'")
 }
@@ -42,7 +42,7 @@ fn rows_of_a_dropped_table_leave_the_answers_at_the_commit_however_it_is_dropped
         db.run(&format!("{make}; INSERT INTO {table} VALUES (1, 'A crow'), (2, 'An owl'); SELECT kb.attach_table('k', '{table}', 'body')"));
         db.wait("k");
         assert_eq!(answered(&mut db, "k"), ["A crow", "An owl"], "{drop}");
-        // What is rolled back is there again.
+        // After a rollback the rows are there again.
         db.run(&format!("BEGIN; {drop}"));
         assert_eq!(answered(&mut db, "k").len(), 0, "in the transaction itself: {drop}");
         db.run("ROLLBACK");
@@ -69,10 +69,10 @@ fn a_table_that_is_recreated_or_takes_another_name_is_attached_with_its_own_rows
          SELECT kb.create_knowledge_base('s', 'hash'), kb.attach_table('s', 'a', 'body'), kb.attach_table('s', 'other', 'body')",
     );
     db.wait("s");
-    // The same table as a whole, with other rows: also of keys that were there before.
+    // The same table as a whole, with other rows, some with keys that existed before.
     db.run("DROP TABLE a; CREATE TABLE a (id int PRIMARY KEY, body text); INSERT INTO a VALUES (1, 'New robin'), (3, 'New wren')");
     until_fault(&mut db, "public.a");
-    // A table that is gone does not stop the comparison of another.
+    // A table that no longer exists does not stop the comparison of another.
     assert_eq!(db.all::<String>("SELECT relation FROM kb.reconcile('s')"), ["public.other"]);
     db.run("SELECT kb.attach_table('s', 'a', 'body')");
     db.wait("s");
@@ -150,7 +150,7 @@ fn whoever_has_waited_for_rows_that_cannot_be_read_finds_the_reason() {
             "ALTER TABLE articles OWNER TO postgres",
         ),
     ] {
-        // While nothing can be told of the table, nothing ends.
+        // While nothing is known of the table, nothing ends.
         holder.run("BEGIN; SELECT FROM kb.sources FOR NO KEY UPDATE");
         db.run(lose);
         until(SOON, "the worker wants to tell", || {
@@ -174,7 +174,7 @@ fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_document
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     db.run("CREATE TABLE a (id int PRIMARY KEY, body text); SELECT kb.attach_table('k', 'a', 'body')");
-    // The last ones are deleted last, and come first.
+    // The last ones are deleted last, and added first.
     for (first, last) in [(801, 1600), (1, 800)] {
         db.run(&format!("INSERT INTO a SELECT i, 'Old ' || i FROM generate_series({first}, {last}) i"));
         db.wait("k");
@@ -196,7 +196,7 @@ fn what_an_earlier_worker_told_of_a_table_is_over_when_its_rows_can_be_read() {
     db.wait("k");
     db.run("ALTER TABLE articles RENAME body TO text; UPDATE articles SET text = 'Two'");
     until_fault(&mut db, "column t.body does not exist");
-    // An answer with the old text says so.
+    // An answer with the old text is marked as stale.
     assert!(db.one::<bool>("SELECT bool_and(stale) FROM kb.query('k', 'one', 5, min_score => -1)"));
     let worker = cluster.processes("kb worker", Some(APP));
     db.run(&format!("SELECT pg_terminate_backend({})", worker[0]));
@@ -218,7 +218,7 @@ fn who_drops_a_table_that_is_made_like_an_attached_one_takes_nothing_out_of_answ
          SELECT kb.attach_table('k', 'a', 'body')",
     );
     db.wait("k");
-    // kb.sources has the name of before until the worker looks again.
+    // kb.sources shows the previous name until the worker looks again.
     db.run("ALTER TABLE a RENAME TO b");
     let source: i64 = db.one("SELECT source_no FROM kb.sources WHERE relation_name = 'public.a'");
     let mut stranger = cluster.connect_as(APP, "stranger");

@@ -1,4 +1,4 @@
-//! Detached, dropped, restored, mended.
+//! Tables that are detached, dropped, restored and repaired.
 
 use super::{ready, with_articles, without_worker};
 use crate::support::cluster::succeed;
@@ -13,7 +13,7 @@ fn a_job_that_is_enqueued_beside_a_detach_is_done_or_gone() {
         db.create_kb("k", "hash", "{}");
         db.run("SELECT kb.attach_table('k', 't', '{body}')");
         db.wait("k");
-        // As kb.retry does: documents first, then their jobs.
+        // The order is that of kb.retry: documents first, then their jobs.
         other.run(
             "BEGIN; UPDATE kb.documents SET status = 'pending' WHERE external_id = '1';
              INSERT INTO kb.jobs (kb_no, tenant_id, kind, subject, source_no)
@@ -35,7 +35,7 @@ fn a_job_that_is_enqueued_beside_a_detach_is_done_or_gone() {
             (i64::from(keep), 0),
             "{keep}"
         );
-        // One that no source has any more.
+        // A document that belongs to no source any more.
         db.run(
             "INSERT INTO kb.jobs (kb_no, tenant_id, kind, subject, source_no)
              SELECT kb_no, tenant_id, 'document', 'lost', 999999 FROM kb.knowledge_bases",
@@ -156,7 +156,7 @@ fn a_row_that_is_read_while_its_table_is_let_go_becomes_no_document() {
     for n in 0..30 {
         db.run(&format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} {n}')"));
         db.run("UPDATE t SET body = body || '.'");
-        // Somewhere between the changes that the worker finds and the documents that it makes.
+        // At a moment between finding the changes and making documents of them.
         until(SOON, "the worker is at it", || db.count("kb.changes") < 1 + n % 2);
         db.run("SELECT kb.detach_table('k', 't')");
         assert_eq!(db.count("kb.documents"), 0);

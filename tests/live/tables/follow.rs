@@ -112,7 +112,7 @@ fn every_kind_of_key_and_statement_is_followed() {
     assert_eq!(ready(&mut db, "flags"), ["f", "t"]);
     assert_eq!(ready(&mut db, "uuid"), db.all::<String>("SELECT id::text FROM by_uuid ORDER BY 1"));
     assert_eq!(db.found("odd", "Before it was attached", 1), ids[..1]);
-    // Statements of every kind.
+    // All kinds of statements.
     db.run(
         "INSERT INTO flags VALUES (true, 'x') ON CONFLICT (flag) DO UPDATE SET body = 'Changed by a conflict';
          MERGE INTO flags USING (VALUES (false)) v (flag) ON flags.flag = v.flag WHEN MATCHED THEN DELETE;
@@ -155,7 +155,7 @@ fn rows_that_were_there_are_taken_up_in_the_order_of_their_keys_and_live_ones_fi
     db.wait("k");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 3501);
     assert_eq!(db.count("kb.sources WHERE backfill IS NOT NULL OR error IS NOT NULL"), 0);
-    // Attached again with another template: only what differs is processed.
+    // The table is attached again with another template: only rows whose text differs are processed.
     db.run("SELECT kb.attach_table('k', 't', content => '{{body}}.')");
     db.wait("k");
     assert_eq!(db.count("kb.documents WHERE content LIKE '%.'"), 3501);
@@ -189,7 +189,7 @@ fn what_foreign_keys_delete_and_what_replication_brings_is_followed() {
         db.all::<String>("SELECT content FROM kb.documents ORDER BY external_id"),
         ["Text 1 of ", "Text 2 of 3", "Text 4 of ", "Text 5 of 3"]
     );
-    // As logical replication applies rows.
+    // In the way in which logical replication applies rows.
     db.run(
         "SET session_replication_role = replica; INSERT INTO t VALUES (7, NULL, 'Replicated'); DELETE FROM t WHERE id = 1;
          INSERT INTO local VALUES (1, 'Not asked for'); RESET session_replication_role",
@@ -243,7 +243,7 @@ fn a_title_that_is_null_is_no_title() {
     assert_eq!(told(&mut db), ["1|One|a:1", "2|Two|a:2"]);
     db.run("UPDATE t SET title = NULL, uri = NULL");
     db.wait("k");
-    // As of a document that is put without one.
+    // The same as for a document that is put without one.
     db.create_kb("put", "hash", "{}");
     db.run("SELECT kb.put_document('put', id::text, body, content_type => type) FROM t");
     db.wait("put");

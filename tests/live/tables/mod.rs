@@ -1,4 +1,4 @@
-//! Attached tables: their rows are documents, in step with every statement.
+//! Attached tables: their rows are documents, which follow every statement.
 
 mod adopt;
 mod ddl;
@@ -38,7 +38,7 @@ fn ready(db: &mut Db, kb: &str) -> Vec<String> {
     ))
 }
 
-/// With the worker stopped, so that only what is true at the commit is seen.
+/// With the worker stopped, so that only the effect of the commit is seen.
 fn without_worker(cluster: &Cluster, work: impl FnOnce()) {
     let worker = cluster.stop_worker(APP);
     work();

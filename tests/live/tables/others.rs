@@ -1,4 +1,4 @@
-//! What one table costs, nobody else pays.
+//! The cost of one table affects nobody else.
 
 use super::{ready, with_articles, without_worker};
 use crate::support::{APP, Db, LONG, SOON, assert_sound, signal, until};
@@ -46,7 +46,7 @@ fn a_condition_that_takes_its_time_is_seldom_evaluated() {
     db.create_kb("k", "hash", "{}");
     db.create_kb("other", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'slow(id)')");
-    // As many as five seconds have room for, then the table rests, whatever comes.
+    // As many as five seconds permit; then the table rests, whatever arrives.
     until(LONG, "its rows are jobs", || db.count("kb.sources WHERE backfill IS NULL") == 1);
     let evaluated = || cluster.log().matches("LOG:  slow of").count();
     let before = evaluated();
@@ -79,8 +79,8 @@ fn slow_tables_of_one_owner_share_the_time_of_one_also_after_a_worker_restart() 
     let evaluated = || cluster.log().matches("LOG:  slow of").count() as u64;
     until(SOON, "the first is read", || evaluated() > 0);
     others_go_on(&mut db);
-    // A twentieth of the time: one for each 80 s, however slow this machine is, and however many tables there
-    // are.
+    // A twentieth of the time, which is one for each 80 s, however slow this machine is, and however many
+    // tables there are.
     let most = |begun: &Instant| 1 + begun.elapsed().as_secs() / 80;
     assert!(evaluated() <= most(&begun), "{}", evaluated());
     let worker = cluster.worker(APP);
@@ -105,7 +105,7 @@ fn a_document_that_somebody_has_locked_keeps_no_other_waiting_and_is_deleted_lat
     holder.run("COMMIT");
     db.wait("k");
     assert_eq!(ready(&mut db, "k"), ["2"]);
-    // What waits was written down anew once for each look, of which there are few.
+    // What was waiting was recorded anew once for each look, of which there are few.
     let mut written = 0;
     until(SOON, "statistics", || {
         written = db.one("SELECT n_tup_ins FROM pg_stat_all_tables WHERE relid = 'kb.changes'::regclass");

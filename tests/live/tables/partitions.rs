@@ -1,4 +1,4 @@
-//! Partitioned tables: statements on the whole and on its parts, and partitions that come and go.
+//! Partitioned tables: statements on the whole and on its parts, and partitions that join and leave.
 
 use crate::support::{APP, Cluster, Db};
 
@@ -70,7 +70,7 @@ fn statements_on_the_table_and_on_its_partitions_are_followed() {
         ["Quite another text"]
     );
     assert_eq!(db.count("kb.query_rows('k', 'text', 50, min_score => 0)"), 8);
-    // A row that moves keeps nothing of where it was.
+    // A row that moves keeps nothing of its previous partition.
     let moved = found_at_once(&mut db, "UPDATE p SET year = 2024 WHERE year = 2025 AND id = 3");
     assert!(!moved.contains(&"2025/3".to_string()), "{moved:?}");
     db.wait("k");
@@ -129,7 +129,7 @@ fn partitions_that_are_made_attached_detached_and_dropped_are_followed() {
     db.wait("k");
     assert_eq!(db.count("kb.documents"), 3);
     assert_eq!(found_at_once(&mut db, "DROP TABLE p2026"), ["1999/1"]);
-    // Again what was detached, elsewhere, and with the schema it is in.
+    // A partition that was detached is attached again, elsewhere, and the schema is renamed.
     db.run("CREATE SCHEMA s; ALTER TABLE filled SET SCHEMA s; ALTER TABLE p ATTACH PARTITION s.filled FOR VALUES IN (2028)");
     db.wait("k");
     assert_eq!(found(&mut db), ["1999/1", "2028/1"]);
@@ -155,7 +155,7 @@ fn a_partition_that_the_tables_owner_may_not_read_costs_no_answer_and_no_stateme
          SET ROLE author; SELECT kb.attach_table('k', 'p', 'body', published_when => 'status = ''published'''); RESET ROLE",
     );
     db.wait("k");
-    // All are hidden until the worker has looked, since nobody can say which rows it had.
+    // All are hidden until the worker has looked, because it is unknown which rows the partition had.
     db.run("BEGIN; TRUNCATE p2025");
     assert!(!found(&mut db).contains(&"2025/1".to_string()));
     db.run("COMMIT");
@@ -200,7 +200,8 @@ fn what_users_wrote_sets_nothing_for_the_worker_and_runs_with_nobody_elses_right
     db.create_kb("of evil", "hash", "{}");
     db.run("SELECT kb.attach_table('of evil', 't', 'body', published_when => 'public.set_all(id)')");
     db.wait("of evil");
-    // A trigger of the name that p's has, on a table whose key runs code: nobody takes that for a partition.
+    // A trigger with the name of p's trigger, on a table whose key runs code: nothing takes that table for a
+    // partition.
     db.run(
         "CREATE TABLE seen (who name);
          CREATE FUNCTION note(int) RETURNS boolean LANGUAGE plpgsql AS $$BEGIN INSERT INTO seen VALUES (current_user); RETURN true; END$$;
@@ -212,7 +213,7 @@ fn what_users_wrote_sets_nothing_for_the_worker_and_runs_with_nobody_elses_right
     db.run("CREATE TABLE another (a int); ALTER TABLE another ADD b int; DROP TABLE another; DROP TABLE forged; RESET ROLE");
     assert_eq!(db.count("seen"), 0);
     assert_eq!(found(&mut db), ALL);
-    // The worker still writes.
+    // The worker is still writing.
     db.run("INSERT INTO p VALUES (9, 2025, 'Written after all that')");
     db.wait("k");
     assert!(found(&mut db).contains(&"2025/9".to_string()));
@@ -221,7 +222,7 @@ fn what_users_wrote_sets_nothing_for_the_worker_and_runs_with_nobody_elses_right
 #[test]
 fn truncated_rows_are_in_no_answer_after_rollbacks_and_under_old_snapshots() {
     let Some((cluster, mut db)) = partitioned("") else { return };
-    // The whole table's TRUNCATE fails after kb's trigger; then only a partition is emptied.
+    // TRUNCATE of the whole table fails after kb's trigger; then only a partition is emptied.
     db.run(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'not this one'; END$$;
          CREATE TRIGGER refuse BEFORE TRUNCATE ON others FOR EACH STATEMENT EXECUTE FUNCTION refuse()",
@@ -232,7 +233,7 @@ fn truncated_rows_are_in_no_answer_after_rollbacks_and_under_old_snapshots() {
     assert_eq!(found(&mut db), ["1999/1", "2026/1", "2026/100"]);
     db.run("COMMIT");
     db.wait("k");
-    // A row that came after the snapshot of the transaction that empties its partition.
+    // A row that was added after the snapshot of the transaction that empties its partition.
     let mut old = cluster.connect(APP);
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM p");
     db.run("INSERT INTO p VALUES (7, 2026, 'A text that came later')");

@@ -1,4 +1,4 @@
-//! What cannot be attached, and what goes wrong later: it is told, and fails no statement of users.
+//! What cannot be attached, and what goes wrong later: it is reported, and makes no statement of users fail.
 
 use super::{ready, with_articles};
 use crate::support::{APP, Db, SOON, assert_sound, until};
@@ -84,7 +84,8 @@ fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
         db.all("SELECT external_id FROM kb.query('k', 'one', 50, min_score => 0) ORDER BY external_id")
     };
     assert_eq!(all(&mut db), ["1", "2", "3"]);
-    // The condition divides by zero: whether the row is published cannot be told, so it is not.
+    // The condition divides by zero, so it is unknown whether the row is published, and it counts as not
+    // published.
     db.run("UPDATE t SET n = 0 WHERE id = 1");
     assert_eq!(all(&mut db), ["2", "3"]);
     db.run("UPDATE t SET n = 0, body = 'Changed' WHERE id = 2; INSERT INTO t VALUES (4, 'Four', 0), (5, 'Five', 1)");
@@ -93,7 +94,7 @@ fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
     db.run("UPDATE t SET n = 1");
     db.wait("k");
     assert_eq!(all(&mut db), ["1", "2", "3", "4", "5"]);
-    // A column that is read is renamed: statements go on, the rows are listed, other tables go on.
+    // A column that is read is renamed: statements continue, the rows are listed, and other tables continue.
     db.run("CREATE TABLE other (id int PRIMARY KEY, body text)");
     db.create_kb("o", "hash", "{}");
     db.run("SELECT kb.attach_table('o', 'other', 'body')");
@@ -225,7 +226,7 @@ fn existing_rows_are_enqueued_even_if_one_cannot_be_read_and_few_are_published()
     assert_eq!(ready(&mut db, "k").len(), 2199);
     assert_eq!(db.all::<String>("SELECT external_id FROM kb.failures"), ["1500"]);
     assert_eq!(db.count("kb.sources WHERE error IS NOT NULL OR backfill IS NOT NULL"), 0);
-    // The same row is in nobody's way when all are compared, or looked at again.
+    // The same row delays nothing when all are compared, or read again.
     let drift: String =
         db.one("SELECT concat_ws(' ', rows, missing, changed, orphaned) FROM kb.reconcile('k')");
     assert_eq!(drift, "2200 0 0 0");
@@ -265,7 +266,7 @@ fn the_error_of_a_table_is_shown_until_it_is_repaired_without_a_value_of_a_row()
     db.wait("k");
     assert_eq!(db.one::<String>(error), "");
     assert_eq!(ready(&mut db, "k"), ["1", "2"]);
-    // A key that no external_id can be: told until the row is gone and all rows are compared.
+    // A key that no external_id can be is reported until the row is gone and all rows are compared.
     db.create_kb("n", "hash", "{}");
     db.run("INSERT INTO names VALUES (repeat('x', 1100), 'Too long a key'), ('short', 'A short key')");
     db.run("SELECT kb.attach_table('n', 'names', 'body')");

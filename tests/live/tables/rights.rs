@@ -1,4 +1,4 @@
-//! With whose rights rows are read, and who sees them.
+//! The rights with which rows are read, and who sees the rows.
 
 use super::{ready, with_articles};
 use crate::support::{APP, Cluster, Db, SOON, until};
@@ -38,8 +38,8 @@ fn the_worker_reads_with_the_rights_and_the_row_security_of_the_tables_owner() {
     db.run("INSERT INTO t VALUES (3, 'Not seen', false), (4, 'Seen', true)");
     db.wait("k");
     assert_eq!(ready(&mut db, "k"), ["1", "4"]);
-    // Another owner could have other code run with the rights of the one before; what is deleted is gone all
-    // the same.
+    // Another owner could have other code run with the rights of the previous one; deleted rows leave the
+    // answers all the same.
     author.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'spy(body)')");
     db.wait("k");
     db.run("CREATE ROLE other IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO other; ALTER TABLE t OWNER TO other");
@@ -137,7 +137,7 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     );
     let mut reader = cluster.connect_as(APP, "reader");
     assert_eq!(reader.fault(all).code, "42501");
-    // As a statement of the reader's own would need them: every column, and the schema.
+    // The rights that a statement of the reader's own would need: every column, and the schema.
     db.run("GRANT SELECT (id, title, body, status, tags) ON articles TO reader");
     assert_eq!(reader.fault(all).code, "42501");
     db.run("GRANT SELECT (views) ON articles TO reader");
@@ -146,7 +146,7 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     assert_eq!(reader.fault(all).code, "42501");
     db.run("GRANT USAGE ON SCHEMA closed TO reader; ALTER TABLE closed.articles RENAME TO renamed");
     assert_eq!(reader.all::<String>(all).len(), 3);
-    // Which rows the policies let through tell the policies only, which are the owner's code.
+    // Only the policies, which are the owner's code, determine which rows they admit.
     db.run(
         "ALTER TABLE closed.renamed ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON closed.renamed USING (title = 'Two')",
     );
@@ -163,7 +163,7 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     assert_eq!(cluster.log().matches(told).count(), 1);
 }
 
-/// Functions of `author` that say as whom they run, and try to bind a role of another tenant to their own.
+/// Functions of `author` that report as whom they run, and try to bind a role of another tenant to their own.
 const EVIL: &str = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$BEGIN
          RAISE LOG 'evil as %, statement %', current_user, coalesce(current_query(), 'unknown');
          BEGIN
@@ -190,7 +190,8 @@ fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
     let mut author = cluster.connect_as(APP, "author");
     author.run(EVIL);
     author.run("SELECT kb.create_knowledge_base('k', 'hash')");
-    // What is evaluated when a statement on the table is planned, and what its rows' types call.
+    // Code that is evaluated when a statement on the table is planned, and code that the types of its columns
+    // call.
     author.run(
         "CREATE TABLE open (id number PRIMARY KEY, body text, more pair, CHECK (public.evil()));
          CREATE INDEX ON open (id) WHERE public.evil(); GRANT ALL ON open TO PUBLIC;
@@ -208,7 +209,7 @@ fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
     );
     author.run("SELECT kb.share('k', 'vic')");
     author.wait("k");
-    // The same rows for all to ask.
+    // The same rows, for all to query.
     db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('of all', 'hash')");
     for table in ["open", "trap", "parts"] {
         db.run(&format!("SELECT kb.attach_table('of all', '{table}', 'body')"));
@@ -225,7 +226,7 @@ fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
     };
     for (role, tenant, kb, rows) in [
         ("boss", "att", "k", &["1", "20"][..]),
-        // Which tables others have attached a tenant does not see.
+        // A tenant does not see which tables others have attached.
         ("vic", "vic", "k", &[]),
         ("vic", "vic", "of all", &["1", "20"]),
         ("postgres", "att", "k", &["1", "10", "20"]),

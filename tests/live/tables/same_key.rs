@@ -1,4 +1,4 @@
-//! Rows that come again, and rows and documents that have the same key.
+//! Rows that return, and rows and documents that have the same key.
 
 use super::without_worker;
 use crate::support::{APP, Db, SOON, assert_sound, signal, until};
@@ -27,7 +27,7 @@ fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
     );
     db.wait("k");
     assert_eq!(by_words(&mut db, "k", "salary").len(), 3);
-    // No vector is made meanwhile: what is changed waits as jobs.
+    // No vector is made meanwhile: changed rows wait as jobs.
     let gateway = cluster.gateway();
     signal(gateway, libc::SIGSTOP);
     without_worker(&cluster, || {
@@ -39,7 +39,7 @@ fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
         assert_eq!(by_words(&mut db, "k", "salary"), [""; 0]);
     });
     until(SOON, "the changes are taken up", || db.count("kb.changes") == 0);
-    // What is there again as it was is answered again, without another vector.
+    // A row that returns unchanged is answered again, without another vector.
     assert_eq!(by_words(&mut db, "k", "salary"), ["salary of all"]);
     signal(gateway, libc::SIGCONT);
     db.wait("k");
@@ -140,7 +140,7 @@ fn who_may_not_see_every_document_of_a_table_does_not_let_it_go() {
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'a crow')");
-    // One that is not attached yet has no documents.
+    // A table that is not attached yet has no documents.
     db.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
     db.run("SELECT kb.attach_table('k', 't', 'body'); COMMIT");
     db.wait("k");

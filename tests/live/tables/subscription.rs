@@ -55,7 +55,7 @@ fn subscribed() -> Option<(Cluster, Db, Db)> {
     Some((cluster, origin, db))
 }
 
-/// Waits until what the statements did in the one database is done in the other.
+/// Waits until the statements in one database have taken effect in the other.
 fn replicated(origin: &mut Db, db: &mut Db, statements: &str) {
     origin.run(statements);
     let end: String = origin.one("SELECT pg_current_wal_lsn()::text");
@@ -94,10 +94,11 @@ fn rows_that_a_subscription_copies_and_applies_are_followed() {
     assert_eq!(found(&mut db, "p"), ["2025/1", "2025/2", "2026/1"]);
     assert_eq!(found(&mut db, "local"), [""; 0]);
     without_worker(&cluster, || {
-        // A change of what is not read is none.
+        // A change of a column that is not read is no change.
         replicated(&mut origin, &mut db, "UPDATE t SET views = views + 1");
         assert_eq!(db.count("kb.changes"), 0);
-        // Gone at the commit that applies it: unpublished, deleted, of another key, in another partition.
+        // The row is gone at the commit that applies the change: unpublished, deleted, with another key, in
+        // another partition.
         replicated(
             &mut origin,
             &mut db,
@@ -123,7 +124,7 @@ fn rows_that_a_subscription_copies_and_applies_are_followed() {
 #[test]
 fn no_condition_stops_a_subscription_and_every_row_of_it_is_followed() {
     let Some((_cluster, mut origin, mut db)) = subscribed() else { return };
-    // The condition fails for the first, whose row is applied all the same.
+    // The condition fails for the first row, which is applied all the same.
     replicated(
         &mut origin,
         &mut db,
@@ -135,12 +136,12 @@ fn no_condition_stops_a_subscription_and_every_row_of_it_is_followed() {
     db.wait("t");
     assert_eq!(found(&mut db, "fractions"), ["1", "3"]);
     assert_eq!(ready(&mut db, "t").len(), 2001);
-    // What a transaction that is rolled back sent is nothing, and its own sessions follow the same triggers
+    // What a transaction that is rolled back sent has no effect, and its own sessions fire the same triggers
     // once.
     replicated(&mut origin, &mut db, "BEGIN; DELETE FROM t; ROLLBACK; DELETE FROM t WHERE id > 2010");
     db.wait("t");
     assert_eq!(ready(&mut db, "t").len(), 1001);
-    // Before the worker can take it up.
+    // Before the worker can process it.
     db.run("BEGIN; INSERT INTO t VALUES (9999, 'Written here')");
     assert_eq!(db.count("kb.changes WHERE source_no = 1 AND keys = '{9999}'"), 1);
     db.run("COMMIT");

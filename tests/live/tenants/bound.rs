@@ -1,5 +1,5 @@
-//! Roles that are bound to tenants (kb.tenant_roles): they leave them by no setting, no SET ROLE and no
-//! function's owner.
+//! Roles that are bound to tenants (kb.tenant_roles) cannot leave them by a setting, by SET ROLE, or by the
+//! owner of a function.
 
 use crate::support::{APP, Cluster, Db};
 
@@ -56,7 +56,7 @@ fn a_role_of_one_tenant_is_in_it_without_a_setting_and_leaves_it_by_none() {
         }
         a.run("RESET kb.tenant");
     }
-    // What an administrator sets for the role does not either.
+    // Nor by what an administrator sets for the role.
     db.run("ALTER ROLE a SET kb.tenant = 'b'");
     assert_eq!(cluster.connect_as(APP, "a").fault("SELECT FROM kb.documents").code, "42501");
 }
@@ -66,7 +66,7 @@ fn a_role_of_several_tenants_says_which_in_each_transaction() {
     let Some((cluster, _db)) = bound() else { return };
     let mut either = cluster.connect_as(APP, "either");
     assert_eq!(either.fault("SELECT FROM kb.documents").code, "42501");
-    // As a proxy that pools transactions needs it.
+    // This is what a proxy that pools transactions needs.
     for tenant in ["a", "b", "a"] {
         either.run(&format!("BEGIN; SET LOCAL kb.tenant = '{tenant}'"));
         assert_eq!(documents(&mut either), [tenant]);
@@ -106,7 +106,8 @@ fn neither_set_role_nor_a_functions_owner_leads_out() {
     }
     let mut a = cluster.connect_as(APP, "a");
     let mut pool = cluster.connect_as(APP, "pool");
-    // a is bound, in a function of pool, too; pool is, in a function of a; and proxy is while it is a.
+    // a is bound, also in a function of pool; pool is bound in a function of a; and proxy is bound while it
+    // is a.
     for (session, of) in [(&mut a, "pool"), (&mut pool, "a"), (&mut proxy, "pool")] {
         for function in ["documents", "found"] {
             assert_eq!(
@@ -124,7 +125,7 @@ fn neither_set_role_nor_a_functions_owner_leads_out() {
     }
     assert_eq!(pool.all::<String>("SELECT put_of_a()"), ["added"]);
     assert_eq!(db.all::<String>("SELECT tenant_id FROM kb.documents WHERE external_id = 'x'"), ["a"]);
-    // Without a's rights pool is anybody.
+    // Without the rights of a, pool is not bound.
     pool.run("SET kb.tenant = 'b'");
     assert_eq!(documents(&mut pool), ["b"]);
 }
@@ -139,7 +140,7 @@ fn roles_with_the_rights_of_a_bound_one_are_bound_and_a_new_name_frees_none() {
     assert_eq!(documents(&mut renamed), ["a"]);
     renamed.run("SET kb.tenant = 'b'");
     assert_eq!(renamed.fault("SELECT FROM kb.documents").code, "42501");
-    // Who gets the old name is bound, too; and so is a role that was dropped and made again.
+    // A role that gets the old name is bound, too, and so is a role that was dropped and created again.
     db.run("CREATE ROLE a LOGIN IN ROLE kb_reader; DROP ROLE b; CREATE ROLE b LOGIN IN ROLE kb_reader");
     assert_eq!(documents(&mut cluster.connect_as(APP, "a")), ["a"]);
     assert_eq!(documents(&mut cluster.connect_as(APP, "b")), ["b"]);
@@ -154,7 +155,7 @@ fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
     let mut pool = cluster.connect_as(APP, "pool");
     pool.run("SET kb.tenant = 'c'");
     assert_eq!(documents(&mut pool), ["c"]);
-    // Also one with a snapshot from before.
+    // Also under a snapshot from before.
     let mut old = cluster.connect_as(APP, "pool");
     old.run("SET kb.tenant = 'c'; BEGIN ISOLATION LEVEL REPEATABLE READ");
     assert_eq!(documents(&mut old), ["c"]);
@@ -236,10 +237,10 @@ fn what_is_shared_is_written_by_kb_admin_only() {
     librarian.put("for all", "d", "What everybody may read.");
     librarian.wait("for all");
     assert_eq!(cluster.connect_as(APP, "a").found("for all", "what", 9), ["d"]);
-    // Nor by a column that says so: pool owns the table, and is no kb_admin.
+    // Nor by a column that names it: pool owns the table, and is no kb_admin.
     pool.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
     pool.wait("k");
-    // It does not wait for what is a's.
+    // It does not wait for documents of a.
     db.run("SET kb.tenant = 'c'");
     db.wait("k");
     db.run("RESET kb.tenant");
@@ -283,7 +284,7 @@ fn a_prepared_statement_in_an_open_transaction_is_bound_too() {
     let Some((cluster, mut db)) = bound() else { return };
     let mut pool = cluster.connect_as(APP, "pool");
     pool.run("SET kb.tenant = 'c'; PREPARE p AS SELECT count(*) FROM kb.documents");
-    // Often enough for a plan that is kept.
+    // Often enough for a plan to be kept.
     pool.run(&"EXECUTE p;".repeat(7));
     pool.run("BEGIN; EXECUTE p");
     db.run("SELECT kb.bind_role('pool', 'a')");
@@ -315,7 +316,7 @@ fn what_a_bound_roles_table_runs_in_the_worker_is_bound_too() {
     assert!(log.contains("refused to spy") && !log.contains("spied: "), "{log}");
 }
 
-/// Of the documents that come from tables, what they are and whose.
+/// The documents that come from tables, with their content and tenant.
 fn of_rows(db: &mut Db) -> Vec<String> {
     db.all("SELECT concat_ws(' ', tenant_id, external_id, content) FROM kb.documents WHERE source_no IS NOT NULL ORDER BY 1")
 }
@@ -323,7 +324,7 @@ fn of_rows(db: &mut Db) -> Vec<String> {
 #[test]
 fn rows_are_of_tenants_only_that_who_attached_their_table_may_act_for() {
     let Some((cluster, mut db)) = bound() else { return };
-    // A group that is bound to nothing owns the tables; a and taker, who are bound to a, are its members.
+    // A group without bindings owns the tables; a and taker, who are bound to a, are its members.
     db.run(
         "CREATE ROLE owners IN ROLE kb_writer; GRANT owners TO a; GRANT CREATE ON SCHEMA public TO owners;
          CREATE ROLE taker LOGIN NOINHERIT IN ROLE owners; SELECT kb.bind_role('taker', 'a'); SET ROLE owners;
@@ -370,11 +371,11 @@ fn who_is_bound_after_attaching_writes_to_no_other_tenant_from_then_on() {
     );
     db.wait("k");
     assert_eq!(of_rows(&mut db), ["a 1 Of a edited", "a 4 Later", "b 2 Of b"]);
-    // Not by a job either that somebody else makes.
+    // Nor by a job that another role makes.
     db.run("SET kb.tenant = 'b'; UPDATE kb.jobs SET source_no = source_no; SELECT kb.ingest('k'); SET kb.tenant = 'a'; SELECT kb.ingest('k')");
     db.wait("k");
     assert!(of_rows(&mut db).contains(&"b 2 Of b".to_string()));
-    // Under another name it is bound, too; and of who is gone nobody can say for whom it may act.
+    // Under another name it is bound, too; of a role that is gone it is unknown for whom it may act.
     for sql in [
         "ALTER ROLE pool RENAME TO pond",
         "SELECT kb.unbind_role('pond'); DROP OWNED BY pond; DROP ROLE pond",
@@ -391,8 +392,8 @@ fn who_is_bound_after_attaching_writes_to_no_other_tenant_from_then_on() {
     db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')");
     db.wait("k");
     assert!(of_rows(&mut db).contains(&"b 3 Later".to_string()));
-    // Without a column that says whose rows are, too: who is bound elsewhere does not write to the knowledge
-    // base any more.
+    // Also without a column that holds the tenant: a role that is bound elsewhere no longer writes to the
+    // knowledge base.
     db.run("CREATE TABLE plain (id text PRIMARY KEY, body text); ALTER TABLE plain OWNER TO either; SELECT kb.unbind_role('either')");
     let mut either = cluster.connect_as(APP, "either");
     either.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 'plain', 'body')");

@@ -19,7 +19,7 @@ fn tenants() -> Option<(Cluster, Db)> {
         for kb in ["handbook", &format!("only_{tenant}")] {
             session.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
             session.put(kb, "d", &format!("The secret of {tenant} in {kb}."));
-            // One that fails, so that there is something in kb.failures.
+            // A document that fails, so that kb.failures has a row.
             session.wait(kb);
         }
         session.create_kb("failing", "minilm", r#"{"strategy": "none"}"#);
@@ -56,7 +56,7 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
     db.run(
         "INSERT INTO kb.usage (endpoint, kb_no, tenant_id, day) SELECT embedder, kb_no, tenant_id, now() FROM kb.knowledge_bases",
     );
-    // What is not filled by the statements of tenants above.
+    // The tables that the statements of tenants above do not fill.
     db.run(
         "INSERT INTO kb.bm25_segments (build_no, kb_no, tenant_id, age, came, went, sum_length)
             SELECT build_no, kb_no, tenant_id, 1, 0, 0, 0 FROM kb.builds;
@@ -68,9 +68,9 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
          INSERT INTO kb.eval_questions (eval_set_no, tenant_id, question_id, question, relevant)
             SELECT eval_set_no, tenant_id, 'q', 'secret?', '{}' FROM kb.eval_sets",
     );
-    // Vectors, words that wait to be folded and the worker's notes are nobody's to read
-    // (tests/live/vectors.rs). Bindings, shares and quotas are seen by those whom they concern (bound.rs,
-    // shared.rs, quotas.rs), and logged questions by the tenant who asked (query_log.rs).
+    // No role may read vectors, words that wait to be folded, and the worker's notes (tests/live/vectors.rs).
+    // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs), and
+    // logged questions by the tenant that asked (query_log.rs).
     let others = [
         ".vectors_",
         ".tail_vectors",
@@ -90,14 +90,15 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
         let tenants: Vec<String> = b.all(&format!("SELECT DISTINCT tenant_id FROM {relation} ORDER BY 1"));
         assert_eq!(tenants, ["b", "shared"], "{relation}");
     }
-    // Every table with rows of tenants is under forced row-level security, so that its owner is, too.
+    // Every table with rows of tenants is under forced row-level security, so that it also applies to the
+    // owner.
     let open: Vec<String> = db.all(
         "SELECT c.relname::text FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND attname = 'tenant_id'
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind = 'r'
            AND NOT (c.relrowsecurity AND c.relforcerowsecurity)",
     );
     assert!(open.is_empty(), "{open:?}");
-    // Unset is a tenant of its own, not all of them.
+    // An unset tenant is a tenant of its own, not all of them.
     let mut unset = cluster.connect_as(APP, "a");
     for relation in &relations {
         let tenants: Vec<String> = unset.all(&format!("SELECT DISTINCT tenant_id FROM {relation}"));
@@ -151,13 +152,13 @@ fn an_error_tells_no_tenant_what_another_has() {
         assert_eq!(theirs_fault, fault, "{theirs}");
         assert!(!theirs_fault.text.contains("secret of"), "{theirs_fault:?}");
     }
-    // What is shared is read by all and written by its own tenant only.
+    // Rows of shared are read by all and written by its own tenant only.
     for statement in
         attempts("only_shared", "d", 0).iter().filter(|s| !s.contains("query") && !s.contains("wait"))
     {
         b.fault(statement);
     }
-    // Nothing of it happened.
+    // None of it happened.
     assert_eq!(db.count("kb.documents WHERE external_id = 'd'"), 6);
     assert_eq!(db.count("kb.knowledge_bases WHERE description IS NOT NULL"), 0);
     for kb in ["only_a", "only_b", "only_shared"] {
@@ -214,7 +215,7 @@ fn what_a_tenant_does_to_its_own_does_nothing_to_what_another_calls_the_same() {
         assert_eq!(session.count("kb.failures WHERE tenant_id = kb.current_tenant()"), 1);
         assert_eq!(session.count("kb.runs WHERE tenant_id = kb.current_tenant()"), 1);
     }
-    // Now the name means the shared one.
+    // Now the name denotes the shared one.
     assert_eq!(
         b.all::<String>("SELECT content FROM kb.query('handbook', 'secret')"),
         ["The secret of shared in handbook."]
@@ -255,7 +256,7 @@ fn no_constraint_tells_a_tenant_which_documents_another_has() {
 #[test]
 fn documents_of_two_tenants_by_one_name_in_one_knowledge_base_do_not_meet() {
     let Some((cluster, mut db)) = tenants() else { return };
-    // No function makes such rows yet: a table with a tenant column will.
+    // No function makes such rows yet; attached tables with a tenant column do.
     let mine = "The secret of shared in only_shared.";
     for tenant in ["a", "b"] {
         db.run(&format!(
@@ -276,11 +277,11 @@ fn documents_of_two_tenants_by_one_name_in_one_knowledge_base_do_not_meet() {
         let mut session = as_tenant(&cluster, tenant);
         assert_eq!(session.all::<String>(all), [tenant, "shared"]);
         assert_eq!(session.count("kb.documents WHERE kb_id = 'only_shared'"), 2);
-        // Equal texts are one answer; its other places are those of documents that the caller may read.
+        // Equal texts are one row; its other places are those of documents that the caller may read.
         let found = "SELECT jsonb_array_length(locator -> 'also_in') FROM kb.query('only_shared', 'secret')";
         assert_eq!(session.all::<Option<i32>>(found), [Some(1)]);
     }
-    // What shared does to its own does nothing to theirs.
+    // What shared does to its own documents does nothing to theirs.
     let mut shared = as_tenant(&cluster, "shared");
     assert_eq!(shared.put("only_shared", "d", "A new text of shared."), "updated");
     shared.wait("only_shared");
@@ -292,7 +293,7 @@ fn documents_of_two_tenants_by_one_name_in_one_knowledge_base_do_not_meet() {
     let theirs: Vec<String> =
         db.all("SELECT tenant_id FROM kb.documents WHERE kb_id = 'only_shared' ORDER BY 1");
     assert_eq!(theirs, ["a", "b"]);
-    // A run takes up every tenant's documents.
+    // A run processes every tenant's documents.
     shared.run("SELECT kb.ingest('only_shared', 'replace')");
     db.wait("only_shared");
     until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
@@ -333,14 +334,14 @@ fn rows_with_an_impossible_tenant_are_refused_and_cost_no_other_row_an_attempt()
             "SELECT kb.embed('hash', '{a text}')",
         ] {
             let fault = other.fault(statement);
-            // Nobody has a knowledge base under that name.
+            // No tenant has a knowledge base under that name.
             let is_refused = fault.code == "22023" && fault.message.contains("kb.tenant");
             assert!(is_refused || fault.code == "42704", "{name}: {statement}: {fault:?}");
             assert!(is_refused || statement.contains("put"), "{name}: {statement}: {fault:?}");
         }
     }
     assert_eq!(db.count("kb.knowledge_bases"), 2);
-    // Nor does one that a superuser wrote by hand stop the others.
+    // A row that a superuser wrote by hand does not stop the others, either.
     db.run(
         "SET session_replication_role = replica;
          UPDATE kb.knowledge_bases SET tenant_id = repeat('t', 1100) WHERE id = 'theirs';

@@ -1,4 +1,4 @@
-//! A knowledge base that is given to another tenant: all of it, at once, and only to that one.
+//! A knowledge base that moves to another tenant: all of it, at once, and only to that one.
 
 use super::as_tenant;
 use crate::stub::{Options, Stub};
@@ -6,7 +6,7 @@ use crate::support::{APP, Cluster, Db, SOON, assert_sound, texts, until};
 
 const CHUNKING: &str = r#"{"strategy": "fixed", "size": 10, "overlap": 0}"#;
 
-/// Rows by table and tenant, in every table whose rows have a tenant, but for what is of those who asked or
+/// Rows by table and tenant, in every table whose rows have a tenant, except for rows of those who asked or
 /// paid, and quotas.
 fn rows(db: &mut Db, tenant: &str) -> Vec<String> {
     let tables: Vec<String> = db.all(
@@ -16,7 +16,7 @@ fn rows(db: &mut Db, tenant: &str) -> Vec<String> {
     );
     let count = |table: &String| {
         let rows = db.count(&format!("kb.{table} WHERE tenant_id = '{tenant}'"));
-        // The worker merges words, and packs and unpacks vectors, when it likes.
+        // The worker merges words, and packs and unpacks vectors, at any time.
         let rows = if table.starts_with("bm25") || table.starts_with("tail") { rows.min(1) } else { rows };
         format!("{table} {rows}")
     };
@@ -52,7 +52,7 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     let (mut db, mut a, mut b) = fixture(&cluster);
     let mut chief = cluster.connect_as(APP, "chief");
     chief.run("SET kb.tenant = 'a'");
-    // So much that words are in a segment; those of the last wait.
+    // So many that words are in a segment; those of the last documents are pending.
     a.put("k", "large", &texts::text(9, 30, 90));
     a.wait("k");
     until(SOON, "words are in a segment", || db.count("kb.bm25_segments") > 0);
@@ -66,13 +66,13 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     let nearest = "SELECT round(score::numeric, 4)::text FROM kb.query('k', 'ships', 50, mode => 'dense', min_score => -1)";
     let scores: Vec<String> = a.all(nearest);
     assert_eq!(scores.len(), 50);
-    // Until it is committed nobody sees anything of it, and rolled back it has not been.
+    // Until the move is committed nobody sees anything of it, and a rollback undoes it.
     chief.run("BEGIN; SELECT kb.move_knowledge_base('k', 'b')");
     assert_eq!(a.all::<String>(question), answer);
     chief.run("ROLLBACK");
     assert_eq!(rows(&mut db, "a"), before);
     chief.run("SELECT kb.move_knowledge_base('k', 'b')");
-    // Vectors are packed when they are written; until they have an index these are compared as they are.
+    // Vectors are packed when they are written; these are compared whole until they have an index.
     let moved: Vec<String> = before.into_iter().filter(|line| !line.starts_with("tail")).collect();
     assert_eq!((rows(&mut db, "a"), rows(&mut db, "b")), (Vec::new(), moved));
     assert_eq!(a.fault(question).code, "42704");
@@ -80,19 +80,19 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     b.wait("k");
     assert_eq!(b.all::<String>(question), answer);
     assert_eq!(b.all::<String>(nearest), scores);
-    // Without a second scan, which would find what is said to be packed and is not.
+    // Without a second scan, which would find vectors that count as packed and are not.
     assert_eq!(
         b.one::<i32>("SELECT jsonb_array_length(kb.explain('k', 'ships', 10, -1) #> '{dense,scans}')"),
         1
     );
-    // With c it is shared as before.
+    // It is shared with c as before.
     let mut c = as_tenant(&cluster, "a");
     c.run("SET kb.tenant = 'c'");
     assert_eq!(c.all::<String>(question), answer);
     assert_eq!(db.all::<String>("SELECT tenant_id || ' ' || owner_id FROM kb.shares"), ["c b"]);
     assert_eq!(chunk_ids(&mut db), ids);
     assert_sound(&mut db, "k", 6, 0);
-    // An edit keeps the chunks that it does not change, and what is deleted is gone with its vectors.
+    // An edit keeps the chunks that it does not change, and a deleted document is gone with its vectors.
     b.put("k", "d1", &format!("{} And one more sentence at its very end.", texts::text(1, 3, 30)));
     b.wait("k");
     let after = chunk_ids(&mut db);
@@ -119,10 +119,10 @@ fn what_the_worker_has_under_way_is_the_new_tenants_when_it_is_done() {
     db.create_kb("k", "e", CHUNKING);
     db.put("k", "sent", &texts::text(1, 3, 30));
     until(SOON, "its chunks are written", || db.count("kb.chunks") > 3);
-    // One more that nobody has looked at.
+    // One more, which has not been processed.
     db.run("BEGIN");
     db.put("k", "waits", &texts::text(2, 3, 30));
-    // And one that the other tenant has a job for, too.
+    // And one for which the other tenant has a job, too.
     db.run("INSERT INTO kb.jobs (kb_no, tenant_id, subject) SELECT kb_no, 'b', subject FROM kb.jobs WHERE subject = 'sent'");
     db.run("SELECT kb.move_knowledge_base('k', 'b'); COMMIT");
     assert_eq!(db.all::<String>("SELECT DISTINCT tenant_id FROM kb.jobs"), ["b"]);
@@ -141,7 +141,7 @@ fn a_move_waits_for_who_writes_chunks_words_or_vectors() {
     let (mut db, ..) = fixture(&cluster);
     let mut writer = cluster.connect(APP);
     db.run("SET kb.tenant = 'a'; SET lock_timeout = '100ms'");
-    // Who writes what refers to these rows locks them so.
+    // A transaction that writes rows that refer to these locks them in this way.
     for rows in ["kb.knowledge_bases", "kb.builds", "kb.chunks"] {
         writer.run(&format!("BEGIN; SELECT FROM {rows} FOR KEY SHARE"));
         assert_eq!(db.fault("SELECT kb.move_knowledge_base('k', 'b')").code, "55P03", "{rows}");
@@ -163,7 +163,7 @@ fn rows_of_attached_tables_go_with_it_by_what_their_column_says() {
     db.wait("k");
     let of = "SELECT tenant_id || ' ' || external_id FROM kb.documents WHERE status = 'ready' ORDER BY 1";
     assert_eq!(db.all::<String>(of), [" of none", "a 1", "a of a", "b of b"]);
-    // No kb.wait, which would start a worker: the commit alone must.
+    // kb.wait would start a worker, so this does without it: the commit alone must.
     until(SOON, "the worker has left", || cluster.processes("kb worker", Some(APP)).is_empty());
     db.run("SELECT kb.move_knowledge_base('k', 'b'); SET kb.tenant = 'b'");
     let moved = [" of none", "a of a", "b 1", "b of b"];
@@ -189,15 +189,14 @@ fn who_may_not_have_it_gets_nothing() {
             "SELECT coalesce(sum(documents), 0)::bigint FROM kb.quota_counts WHERE tenant_id = '{tenant}'"
         ))
     };
-    // Not beyond the quota of the new one, whatever bounds it.
+    // Not beyond any limit of the new tenant's quota.
     db.run("SELECT kb.set_quota('a', bytes => 1000000)");
     for quota in ["documents => 3", "bytes => 100", "knowledge_bases => 0", "metadata_indexes => 0"] {
         db.run(&format!("SELECT kb.set_quota('b', {quota})"));
         assert_eq!(db.fault(moves).code, "53400", "{quota}");
         assert_eq!((rows(&mut db, "a"), counted(&mut db, "a")), (before.clone(), 4));
     }
-    // Nor where a name is taken, by a knowledge base or a document, or for a role that may not have rows of
-    // b.
+    // Nor if a name is taken, by a knowledge base or a document, or for a role that may not have rows of b.
     b.create_kb("k", "hash", "{}");
     assert_eq!(db.fault(moves).code, "42710");
     b.run("SELECT kb.drop_knowledge_base('k')");
@@ -228,7 +227,7 @@ fn who_may_not_have_it_gets_nothing() {
         db.run("ROLLBACK");
     }
     assert_eq!(rows(&mut db, "a"), before);
-    // Where there is room, it is counted for who has it.
+    // If there is room, it is counted for the new tenant.
     db.run("SELECT kb.set_quota('b', documents => 4)");
     db.run(moves);
     assert_eq!((counted(&mut db, "a"), counted(&mut db, "b")), (0, 4));
@@ -255,13 +254,13 @@ fn rows_that_nobody_could_read_are_refused_and_all_tenants_are_no_tenant() {
         db.run("RESET kb.tenant");
         found
     };
-    // Each of these ways makes it work.
+    // Each of these changes makes it possible.
     db.run("SELECT kb.share('k', 'acme')");
     db.run(attach);
     db.wait("k");
     until(SOON, "acme's row is ready", || db.count("kb.documents WHERE status = 'ready'") == 1);
     assert_eq!(asked(&mut db), ["1"]);
-    // What makes it unreadable later is told, until it is mended.
+    // A later cause that makes it unreadable is reported until it is removed.
     let told = "SELECT concat_ws('; ', status, detail, hint) FROM kb.health() WHERE component = 'sources'";
     let fine = "ok; every attached table can be read";
     assert_eq!(db.one::<String>(told), fine);

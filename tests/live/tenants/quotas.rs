@@ -1,5 +1,5 @@
-//! What a tenant may have (kb.set_quota): no more, by whatever way and in however many sessions, and counted
-//! exactly.
+//! A tenant's quota (kb.set_quota) is never exceeded, in whatever way and in however many sessions, and is
+//! counted exactly.
 
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, until};
@@ -16,13 +16,13 @@ fn tenant(quota: &str) -> Option<(Cluster, Db, Db)> {
 }
 
 fn put(a: &mut Db, id: &str, bytes: usize) -> Result<(), String> {
-    // Different texts, as equal ones are one.
+    // Different texts, because equal ones are stored once.
     let text = format!("{id}{}", "x".repeat(bytes - id.len()));
     let put = a.0.execute("SELECT kb.put_document('k', $1, $2)", &[&id, &text]);
     put.map(|_| ()).map_err(|error| error.code().map(|code| code.code().to_string()).unwrap_or_default())
 }
 
-/// What is counted, in all: bytes, and documents of k.
+/// The counts, in all: bytes, and documents of k.
 fn counted(db: &mut Db) -> (i64, i64) {
     let one = |what: &str| {
         format!(
@@ -45,17 +45,17 @@ fn a_quota_bounds_bytes_and_documents_and_deleting_some_makes_room() {
         fault.text.contains("may have 100 bytes") && fault.text.contains("It has 100; this needs 1 more"),
         "{fault:?}"
     );
-    // Another version counts as much as it has more.
+    // Another version counts for the bytes that it has more.
     assert_eq!(put(&mut a, "d1", 51), Err(FULL.into()));
     put(&mut a, "d1", 20).unwrap();
     put(&mut a, "d3", 30).unwrap();
     assert_eq!(counted(&mut db), (100, 3));
     a.run("SELECT kb.delete_document('k', 'd2')");
     put(&mut a, "d4", 10).unwrap();
-    // Three are there, with 60 bytes.
+    // There are three, with 60 bytes.
     assert_eq!(put(&mut a, "d5", 10), Err(FULL.into()));
     assert_eq!(counted(&mut db), (60, 3));
-    // What is rolled back counts nothing, in part or whole, and what the same transaction deletes makes room.
+    // What is rolled back does not count, in part or whole, and what the same transaction deletes makes room.
     a.run("BEGIN; SELECT kb.delete_document('k', 'd4'); SAVEPOINT s");
     put(&mut a, "d6", 40).unwrap();
     a.run("ROLLBACK TO s");
@@ -138,8 +138,8 @@ fn sessions_that_put_at_once_have_no_more_together() {
     assert_eq!(taken, 20);
     assert_eq!(db.count("kb.documents"), 20);
     assert_eq!(counted(&mut db), (400, 20));
-    // Also for who looks at an older state of things. (What changes the quota itself under that is 40001, as
-    // ever.)
+    // Also for a session with an older snapshot. (A change of the quota itself under such a snapshot is
+    // 40001, as ever.)
     until(SOON, "the quota is settled", || db.count("kb.quotas WHERE is_settled") == 1);
     let mut old = cluster.connect_as(APP, "a");
     old.run(
@@ -179,7 +179,7 @@ fn rows_of_attached_tables_beyond_a_quota_fail_and_are_retried_when_there_is_roo
     a.wait("k");
     assert_eq!(a.count("kb.documents WHERE status = 'ready'"), 2);
     assert_eq!(a.all::<String>("SELECT sqlstate FROM kb.failures"), [FULL]);
-    // Whoever's table it is: the statement does not fail.
+    // Whoever owns the table, the statement does not fail.
     a.run("INSERT INTO t VALUES (4, 'The fourth row.'); DELETE FROM t WHERE id < 4");
     a.wait("k");
     // Those that failed do not count, and there is room for two.
@@ -208,13 +208,13 @@ fn a_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint_alone() {
             "SET kb.tenant = '{tenant}'; SELECT count(*) FROM kb.embed('{embedder}', '{{{text}}}', 'query')"
         )
     };
-    // Of ten tokens, about.
+    // About ten tokens.
     db.run(&embed("a", "one", "one two three four five six seven eight nine ten"));
     let fault = db.fault(&embed("a", "two", "ten nine eight seven six five four three two one"));
     assert_eq!(fault.code, FULL);
     assert!(fault.text.contains("that this tenant may spend a day (kb.set_quota)"), "{fault:?}");
     db.run(&embed("b", "two", "one nine two seven six five four three eight ten"));
-    // Raised, it goes on.
+    // After it is raised, work continues.
     db.run("SELECT kb.set_quota('a', tokens_per_day => 1000)");
     db.run(&embed("a", "two", "two nine eight seven six five four three one ten"));
 }
@@ -290,7 +290,7 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
     let empty = counted(&mut db).0;
     assert_eq!(empty, 3);
     let text = "repeat('x', 600)";
-    // Each with how it goes again.
+    // Each with a way to undo it.
     for (stores, ends) in [
         (
             format!("SELECT kb.put_document('k', 'd', 'A text.', title => {text})"),
@@ -326,7 +326,7 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
             format!("SELECT kb.put_eval_question('k', 'set', 'q', {text}, '[]')"),
             "SELECT kb.drop_eval_set('k', 'set'); SELECT kb.create_eval_set('k', 'set')",
         ),
-        // What is put again counts as it is then.
+        // A document that is put again counts with its new size.
         (
             format!(
                 "SELECT kb.put_eval_question('k', 'set', 'q', 'Which?', '[]'), kb.put_eval_question('k', 'set', 'q', {text}, '[]')"
@@ -367,13 +367,13 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
         // The same once more, as another document, is too much.
         let more = format!("SELECT kb.put_document('k', 'more', {text})");
         assert_eq!(a.fault(&more).code, FULL, "{stores}");
-        // Counted anew it is as much.
+        // Counted again, the sums are the same.
         db.run("SELECT kb.set_quota('a', bytes => 1000)");
         assert_eq!(counted(&mut db).0, used, "{stores}");
         a.run(ends);
         assert_eq!(counted(&mut db).0, empty, "{ends}");
     }
-    // Whatever is over it is refused, and leaves nothing.
+    // Whatever exceeds it is refused, and leaves nothing behind.
     let fault = a.fault("SELECT kb.alter_knowledge_base('k', description => repeat('x', 1001))");
     assert_eq!(fault.code, FULL);
     assert!(fault.text.contains("may have 1000 bytes at most"), "{fault:?}");
@@ -396,7 +396,7 @@ fn what_stays_of_a_document_that_is_put_again_still_counts() {
         a.wait("k");
         assert_eq!(counted(&mut db).0, all);
     }
-    // A title that the worker finds in the text is no credit when the document goes.
+    // A title that the worker finds in the text is not credited when the document is deleted.
     a.run("SELECT kb.put_document('k', 'h.html', '<title>' || repeat('t', 900) || '</title><p>A page.</p>')");
     a.wait("k");
     a.run("SELECT kb.delete_document('k', 'h.html')");
@@ -438,7 +438,7 @@ fn no_tenant_takes_all_of_what_the_server_has_and_an_administrator_gives_more() 
         a.all::<String>("SELECT concat_ws(' ', what, used, allowed) FROM kb.quota_status ORDER BY 1"),
         ["attached_tables 1 1", "knowledge_bases 3 3", "metadata_indexes 8 8"]
     );
-    // One tenant gets more; and who has the database to himself has no limit.
+    // One tenant gets more, and the sole user of a database has no limit.
     db.run("SELECT kb.set_quota('a', knowledge_bases => 4, attached_tables => 2, metadata_indexes => 9)");
     a.run("SELECT kb.create_knowledge_base('k4', 'hash'), kb.index_metadata('k1', 'key 9', 'text')");
     a.run("SELECT kb.attach_table('k2', 'u', 'body')");
@@ -448,7 +448,7 @@ fn no_tenant_takes_all_of_what_the_server_has_and_an_administrator_gives_more() 
         own.run(&format!("SELECT kb.create_knowledge_base('own {n}', 'hash')"));
     }
     assert_eq!(own.count("kb.quota_status"), 0);
-    // Sessions that make some at once have no more together.
+    // Sessions that create some at the same time do not exceed the limit together.
     let mut others: Vec<_> = (0..3).map(|_| cluster.connect_as(APP, "b")).collect();
     b.run("BEGIN; SELECT kb.create_knowledge_base('l', 'hash')");
     std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! Knowledge bases that a tenant shares with another (kb.share): read, and nothing else, until it ends.
+//! Knowledge bases that a tenant shares with another (kb.share) can be read, and nothing else, until the
+//! share ends.
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 
@@ -58,11 +59,11 @@ fn what_is_shared_is_read_by_that_tenant_and_written_by_its_owner() {
         let fault = b.fault(sql);
         assert_eq!(fault.code, "42501", "{sql}: {fault:?}");
     }
-    // The third has its own of that name, and learns nothing of the other.
+    // The third has its own of that name, and learns nothing about the other.
     assert_eq!(c.found("k", "what is known?", 9), ["c"]);
     assert_eq!(c.count("kb.shares"), 0);
     assert_eq!((a.count("kb.shares"), b.count("kb.shares")), (1, 1));
-    // What is put later is waited for and found.
+    // Documents that are put later are waited for and found.
     a.put("k", "later", "What a learnt later.");
     b.wait("k");
     assert_eq!(b.found("k", "What a learnt later.", 1), ["later"]);
@@ -189,7 +190,7 @@ fn who_a_knowledge_base_is_shared_with_can_refuse_it() {
     share(&cluster, "c", "k", "b");
     share(&cluster, "a", "k", "c");
     let mut b = cluster.connect_as(APP, "b");
-    // Its own of the same id hides it, and is not refused.
+    // A knowledge base of its own with the same id hides it, and is not refused.
     b.run("SELECT kb.create_knowledge_base('k', 'hash')");
     assert_eq!(b.count("kb.documents WHERE kb_id = 'k'"), 2);
     for (sql, is_ended) in [
@@ -202,7 +203,7 @@ fn who_a_knowledge_base_is_shared_with_can_refuse_it() {
     }
     assert_eq!(b.all::<String>("SELECT tenant_id FROM kb.documents WHERE kb_id = 'k'"), ["c"]);
     assert_eq!(b.count("kb.knowledge_bases WHERE id = 'k'"), 2);
-    // Another's share of it stays, and so does what others may refuse only.
+    // Another tenant's share of it stays, and so do shares that only others may refuse.
     assert_eq!(cluster.connect_as(APP, "c").count("kb.shares WHERE tenant_id = 'c'"), 1);
     assert!(!cluster.connect_as(APP, "a").one::<bool>("SELECT kb.refuse_share('k', 'c')"));
     assert_eq!(b.count("kb.shares"), 1);

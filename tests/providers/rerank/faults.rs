@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const TEXTS: usize = 5;
-/// Refusals in a row after which a call is not waited for.
+/// The number of refusals in a row after which a call no longer waits.
 const REFUSALS: usize = 10;
 
-/// A way to have texts scored: by a reranker, or by a chat model in one call or in one for each.
+/// A way to have texts scored: by a reranker, or by a chat model in one call or in one call per text.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     provider: &'static str,
@@ -43,15 +43,15 @@ impl Way {
         expected(&texts(TEXTS), if self.scoring.is_some() { 10.0 } else { 1.0 })
     }
 
-    /// Requests that are made where nothing goes wrong.
+    /// The number of requests if nothing goes wrong.
     fn requests(self) -> usize {
         if self.scoring == Some("single") { TEXTS } else { 1 }
     }
 
-    /// Whether the stub has this fault with it.
+    /// Whether the stub has this fault for it.
     fn has(self, fault: &Fault) -> bool {
         match fault {
-            // OpenAI's own models say null: that is no fault of the answer. Of a reranker one score is
+            // OpenAI's own models answer null, which is no fault of the answer. For a reranker, one score is
             // missing then.
             Fault::Null => self.provider == "ollama",
             Fault::WrongCount => self.scoring.is_some(),
@@ -60,7 +60,7 @@ impl Way {
         }
     }
 
-    /// As errors begin.
+    /// How errors begin.
     fn name(self) -> String {
         match self.scoring {
             Some(_) => "llm \"talker\": ".into(),
@@ -69,7 +69,7 @@ impl Way {
     }
 }
 
-/// Those after which the same request may be answered.
+/// The faults after which the same request may be answered.
 fn passing() -> Vec<Fault> {
     vec![
         Fault::Status(500),
@@ -123,7 +123,7 @@ fn a_fault_that_stays_is_the_answer_after_as_many_attempts_as_it_is_worth() {
     let all: Vec<_> = all.chain(lasting.map(|fault| (fault, false, 1))).collect();
     for way in Way::all() {
         for (fault, is_passing, requests) in all.iter().filter(|(fault, ..)| way.has(fault)) {
-            // A breaker that one fault opened says nothing of the next.
+            // A breaker that one fault opened must not affect the next.
             let (gateway, stub) = (Gateway::new(), stub());
             stub.always(Some(fault.clone()));
             let error = gateway.error(way.question(&stub, json!({})));
@@ -218,7 +218,7 @@ fn a_breaker_that_reranking_opened_stops_nothing_else_at_the_same_address() {
     let before = stub.request_count();
     gateway.error(question(&stub, "jina", json!({}), 2));
     assert_eq!(stub.request_count(), before, "nothing is sent");
-    // The same address, for another end.
+    // The same address, for another purpose.
     let mut other = question(&stub, "jina", json!({"path": "/rerank"}), 2);
     other.reranker.config.remote.path = Some("/other".into());
     gateway.error(other);

@@ -236,7 +236,7 @@ fn a_chat_model_answers_in_words_and_of_huge_answers_the_beginning_is_read() {
     assert_eq!(stub.requests()[0].body["max_tokens"], 50);
     assert_eq!(stub.complaints(), [] as [String; 0]);
     stub.say(Some(&"a".repeat(300 * 1024)));
-    // It is paid for.
+    // The call is paid for.
     let before = usage.tokens;
     assert_eq!(ask(&mut usage).unwrap().len(), 256 * 1024);
     assert!(usage.tokens > before);

@@ -1,4 +1,4 @@
-//! Shadows: objects with the names that kb's SQL uses, made by somebody hostile, which leave evidence in the
+//! Shadows: objects with the names that kb's SQL uses, created by a hostile user, which leave evidence in the
 //! server's log when they are called.
 
 pub mod names;
@@ -9,17 +9,17 @@ use names::Names;
 use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 
-/// Search paths that a session can have: what everybody has, and those that put somebody's schema first.
+/// The search paths that a session can have: everybody's, and those that put a user's schema first.
 pub const PATHS: &[&str] = &["\"$user\", public", "public, pg_catalog", "pg_temp, public, pg_catalog"];
 
 impl Db {
-    /// A session whose own statements no shadow reaches.
+    /// A session whose own statements no shadow affects.
     pub fn safe(mut self) -> Db {
         self.run("SET search_path = pg_catalog");
         self
     }
 
-    /// Has the functions that make shadows, and the names to make them for. By the owner of the database.
+    /// Creates the functions that make shadows, and the names to make them for, as the owner of the database.
     pub fn learn_names(&mut self) {
         let names = Names::of_kb();
         self.run(include_str!("shadows.sql"));
@@ -30,7 +30,7 @@ impl Db {
         }
     }
 
-    /// Shadows of everything in a schema: of the same types as what they shadow, or of another.
+    /// Shadows of everything in a schema, of the same types as the originals or of another.
     pub fn make_shadows(&mut self, schema: &str, lie: Option<&str>) {
         self.0.execute("SELECT evil.shadow_types($1, $2)", &[&schema, &lie]).unwrap();
         for kind in ["functions", "aggregates", "operators"] {
@@ -38,7 +38,7 @@ impl Db {
         }
     }
 
-    /// Shadows of types and tables in the session's temporary schema, where functions are not looked for.
+    /// Shadows of types and tables in the session's temporary schema, in which functions are not looked up.
     pub fn make_temporary_shadows(&mut self, lie: Option<&str>) {
         let all: Vec<i64> = self.all_with("SELECT evil.shadow_types('pg_temp', $1)", &[&lie]);
         assert!(all[0] > 10, "temporary shadows: {all:?}");
@@ -46,12 +46,12 @@ impl Db {
 }
 
 impl Cluster {
-    /// What the log has of shadows that were called: which, by whom, in which statement of kb's; and how
+    /// The shadows that were called according to the log: which, by whom, in which statement of kb, and how
     /// often.
     pub fn evidence(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         let log = self.log();
-        // An entry begins with a time; its further lines belong to it.
+        // An entry begins with a time, and its further lines belong to it.
         let mut entries: Vec<String> = Vec::new();
         for line in log.lines() {
             match entries.last_mut() {
@@ -70,7 +70,7 @@ impl Cluster {
         found
     }
 
-    /// Runs `work`; fails with what was called, which tells more than how else the work fails.
+    /// Runs `work`. Fails with the shadows that were called, which explains more than the error of the work.
     pub fn without_evidence(&self, work: impl FnOnce()) {
         let result = panic::catch_unwind(AssertUnwindSafe(work));
         self.assert_no_evidence();
@@ -79,7 +79,7 @@ impl Cluster {
         }
     }
 
-    /// Fails with what was called.
+    /// Fails with the shadows that were called.
     pub fn assert_no_evidence(&self) {
         let found = self.evidence();
         let lines: Vec<String> = found.iter().map(|(what, times)| format!("{times} times {what}")).collect();

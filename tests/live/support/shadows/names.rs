@@ -8,14 +8,14 @@ use std::path::Path;
 
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Words and operators, whatever they are: the catalog says which of them name something.
+    /// All words and operators; the catalog determines which of them name something.
     pub words: BTreeSet<String>,
-    /// Types that values are cast to.
+    /// The types to which values are cast.
     pub casts: BTreeSet<String>,
 }
 
 impl Names {
-    /// Of every string in src/, and of the installation script's parts.
+    /// From every string in src/, and from the parts of the installation script.
     pub fn of_kb() -> Names {
         let root = Path::new(".");
         let mut names = Names::default();
@@ -26,8 +26,8 @@ impl Names {
         for part in parts.filter(|path| path.is_file()) {
             names.read(&fs::read_to_string(part).unwrap());
         }
-        // What calls an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN … USING,
-        // LIKE.
+        // Syntax that calls an operator without naming it: IN, BETWEEN, NULLIF, IS DISTINCT FROM, JOIN …
+        // USING, LIKE.
         names.words.extend(["=", "<>", "<", "<=", ">", ">=", "~~"].map(String::from));
         names
     }

@@ -12,21 +12,21 @@ BEGIN
 END
 $$;
 
--- Words and operators of kb's SQL, and what follows "::" in it.
+-- The words and operators of kb's SQL, and the words that follow "::" in it.
 CREATE TABLE evil.words (word text PRIMARY KEY);
 CREATE TABLE evil.casts (type text PRIMARY KEY);
 CREATE SEQUENCE evil.number;
--- What was made.
+-- The objects that were created.
 CREATE TABLE evil.made (schema text NOT NULL, kind text NOT NULL, name text NOT NULL, signature text NOT NULL);
 
--- Where the originals are.
+-- The schema of the originals.
 CREATE VIEW evil.homes AS
 SELECT n.oid, quote_ident(n.nspname) AS name FROM pg_namespace n
 WHERE n.nspname = 'pg_catalog' OR n.oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'vector');
 
 GRANT SELECT ON evil.words, evil.homes TO PUBLIC;
 
--- Types of what kb's statements compare, add and pass.
+-- The types that kb's statements compare, add and pass.
 CREATE VIEW evil.operands AS
 SELECT DISTINCT format_type(t.oid, NULL) AS type FROM pg_type t
 WHERE t.typcategory <> 'A' AND t.typtype = 'b' AND (

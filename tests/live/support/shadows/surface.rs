@@ -1,4 +1,4 @@
-//! Everything that SQL can call or read of kb, from the catalog, so that what is new is covered.
+//! Everything in kb that SQL can call or read, from the catalog, so that new objects are covered.
 
 use crate::support::{Db, Fault};
 use postgres::SimpleQueryMessage;
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct Call {
     pub sql: String,
-    /// Sensible arguments: it works for everybody who may call it.
+    /// Sensible arguments: the call works for everybody who may make it.
     pub is_plausible: bool,
-    /// The same answer every time.
+    /// The result is the same every time.
     pub is_repeatable: bool,
 }
 
@@ -31,7 +31,7 @@ pub const ATTACHED: &str = r#"
 const LOGGED: &str = "00000000-0000-4000-8000-000000000001";
 const LOGGED_CHUNK: &str = "00000000-0000-4000-8000-000000000002";
 
-/// The rows of an answer as text, or how it failed.
+/// The rows of an answer as text, or its error.
 pub type Answer = Result<Vec<String>, Fault>;
 
 /// Calls of every function, with sensible arguments and with each of them NULL or hostile, and reads of every
@@ -56,8 +56,8 @@ pub fn calls(db: &mut Db) -> Vec<Call> {
         calls.push(Call {
             sql: call(&function, &names, &types, &sensible),
             is_plausible: true,
-            // Who may read everything is told more.
-            // What the worker has done meanwhile is counted by the second.
+            // A role that may read everything sees more. What the worker has done meanwhile changes by the
+            // second.
             is_repeatable: row.get::<_, bool>(3) && !["explain", "monitor"].contains(&function.as_str()),
         });
         for i in 0..names.len() {
@@ -75,7 +75,7 @@ pub fn calls(db: &mut Db) -> Vec<Call> {
          WHERE relnamespace = 'kb'::regnamespace AND relkind IN ('r', 'v', 'm', 'p') ORDER BY 1",
     );
     assert!(relations.len() > 10, "{relations:?}");
-    // Rows that others cannot see make no error; a right that is missing does.
+    // Rows that a caller cannot see cause no error; a missing right does.
     let reads = relations.into_iter();
     calls.extend(reads.map(|sql| Call { sql, is_plausible: true, is_repeatable: false }));
     calls
@@ -89,7 +89,7 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
     });
     let arguments = arguments.collect::<Vec<_>>().join(", ");
     match function {
-        // Times are never the same.
+        // Times differ in every run.
         "explain" => {
             format!("SELECT kb.explain({arguments}) OPERATOR(pg_catalog.-) 'milliseconds'::pg_catalog.text")
         }
@@ -97,7 +97,7 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
     }
 }
 
-/// An argument that makes sense for what [`super::fixture`] makes. None: NULL, which is its default.
+/// A sensible argument for what [`super::fixture`] creates. None: NULL, which is its default.
 fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
     let text = match (function, name) {
         ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
@@ -162,7 +162,7 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         (_, "preprocess") => r#"{"language": "english"}"#,
         (_, "retrieval") => r#"{"top_k": 3}"#,
         (_, "metadata") => r#"{"n": 1}"#,
-        // NULL is dense.
+        // NULL stands for dense.
         (_, "mode") => "hybrid",
         (_, "content_type") => "text/markdown",
         ("measure_recall", "source") => "log",
@@ -203,7 +203,7 @@ fn hostile(ty: &str) -> &'static [&'static str] {
     }
 }
 
-/// Makes calls, each in a transaction that is rolled back. A session that ends is a failure.
+/// Makes calls, each in a transaction that is rolled back. The end of a session is a failure.
 pub fn play<'a>(db: &mut Db, calls: impl Iterator<Item = &'a Call>) -> BTreeMap<String, Answer> {
     let mut answers = BTreeMap::new();
     for call in calls {
