@@ -219,24 +219,16 @@ fn products_by_many(
 mod tests {
     use super::*;
 
-    fn random() -> impl FnMut() -> i32 {
-        let mut state = 7u64;
-        move || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as i32
-        }
-    }
-
     #[test]
     fn every_width_gives_the_sums_of_a_plain_loop() {
-        let mut random = random();
+        let mut random = fastrand::Rng::with_seed(7);
         for half in (0..70).chain([192, 500, 800, 2000]) {
             for more in [1, 3, 28] {
                 let stride = half + more;
                 let count = if half > 100 { 3 } else { 9 };
-                let mut entries: Vec<u8> = (0..stride * count + 5).map(|_| random() as u8).collect();
+                let mut entries: Vec<u8> = (0..stride * count + 5).map(|_| random.u8(..)).collect();
                 let mut weights: [Vec<i8>; 2] =
-                    std::array::from_fn(|_| (0..half).map(|_| (random() % 255 - 127) as i8).collect());
+                    std::array::from_fn(|_| (0..half).map(|_| random.i8(-127..)).collect());
                 if more == 28 {
                     // The largest sum.
                     entries.fill(255);
@@ -268,9 +260,9 @@ mod tests {
 
     #[test]
     fn a_rounded_vector_and_its_orthogonal_component_are_as_described() {
-        let mut random = random();
+        let mut random = fastrand::Rng::with_seed(7);
         for numbers in [1, 2, 3, 7, 16, 33, 384, 1025] {
-            let vector: Vec<f64> = (0..numbers).map(|_| f64::from(random() % 2001 - 1000)).collect();
+            let vector: Vec<f64> = (0..numbers).map(|_| f64::from(random.i32(-1000..=1000))).collect();
             let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
             let vector: Vec<f32> = vector.iter().map(|x| (x / length) as f32).collect();
             for width in Width::available() {

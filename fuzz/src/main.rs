@@ -5,10 +5,7 @@
 
 #[path = "../../tests/fuzz/memory.rs"]
 mod memory;
-// tests/fuzz makes its inputs with more of these functions than libFuzzer needs.
-#[allow(dead_code)]
-#[path = "../../tests/fuzz/random.rs"]
-mod random;
+// libFuzzer finds words by itself, and seeds in files.
 #[allow(dead_code)]
 #[path = "../../tests/fuzz/targets/mod.rs"]
 mod targets;

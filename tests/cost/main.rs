@@ -31,8 +31,8 @@ fn cost(work: &Work, input: &inputs::Input, bytes: usize) -> [usize; 3] {
     let text = input.text(bytes);
     let bounds = bounds();
     // The cost counts whether the text is refused or not.
-    let (_, allocated, held) = memory::measure(|| (work.run)(&text, &bounds));
-    [allocated, held, bounds.spent() as usize]
+    let (_, spent) = memory::measure(|| (work.run)(&text, &bounds));
+    [spent.allocated, spent.held, bounds.spent() as usize]
 }
 
 fn check(is_of: impl Fn(&str) -> bool) {
@@ -105,12 +105,12 @@ fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
             context: None,
             context_llm: None,
         };
-        let (chunks, _, held) =
+        let (chunks, spent) =
             memory::measure(|| chunk(&brackets, &setting, &Tokenizer::words(), &[], &bounds()).unwrap());
         assert_eq!(chunks.len(), brackets.len() / size);
         // The parser and the splitter hold about 150 bytes for each byte that they read at once, which is at
         // most a third of the text here.
-        assert!(held < 60 * brackets.len(), "{size}: {} bytes a byte", held / brackets.len());
+        assert!(spent.held < 60 * brackets.len(), "{size}: {} bytes a byte", spent.held / brackets.len());
     }
 }
 
@@ -136,9 +136,9 @@ fn a_title_and_headings_are_read_once_however_many_chunks_have_them() {
         let bounds = bounds();
         let give =
             || kb_text::context::give(&mut chunks, &template, Some(&title), &Tokenizer::words(), &bounds);
-        let (given, allocated, _) = memory::measure(give);
+        let (given, spent) = memory::measure(give);
         given.unwrap();
-        [allocated, bounds.spent() as usize]
+        [spent.allocated, bounds.spent() as usize]
     };
     let (once, longer, more) = (cost(1 << 20, 500), cost(2 << 20, 500), cost(1 << 20, 1_000));
     for what in 0..2 {

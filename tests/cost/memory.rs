@@ -7,6 +7,7 @@ use std::cell::Cell;
 pub struct Counting;
 
 thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
     static ALLOCATED: Cell<usize> = const { Cell::new(0) };
     /// This may be below zero, because a thread frees memory that another allocated.
     static HELD: Cell<isize> = const { Cell::new(0) };
@@ -14,6 +15,7 @@ thread_local! {
 }
 
 fn add(bytes: usize) {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
     ALLOCATED.set(ALLOCATED.get() + bytes);
     HELD.set(HELD.get() + bytes as isize);
     MOST.set(MOST.get().max(HELD.get()));
@@ -45,10 +47,25 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The bytes that a call allocated in all, and the most that it held.
-pub fn measure<T>(call: impl FnOnce() -> T) -> (T, usize, usize) {
-    let (allocated, held) = (ALLOCATED.get(), HELD.get());
+/// Memory of a call, in bytes but for the first.
+#[derive(Debug)]
+#[allow(dead_code)] // Not every program reads all of it.
+pub struct Spent {
+    pub allocations: usize,
+    /// In all.
+    pub allocated: usize,
+    /// At the same time, at most.
+    pub held: usize,
+}
+
+pub fn measure<T>(call: impl FnOnce() -> T) -> (T, Spent) {
+    let (allocations, allocated, held) = (ALLOCATIONS.get(), ALLOCATED.get(), HELD.get());
     MOST.set(held);
     let result = call();
-    (result, ALLOCATED.get() - allocated, (MOST.get() - held).max(0) as usize)
+    let spent = Spent {
+        allocations: ALLOCATIONS.get() - allocations,
+        allocated: ALLOCATED.get() - allocated,
+        held: (MOST.get() - held).max(0) as usize,
+    };
+    (result, spent)
 }

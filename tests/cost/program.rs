@@ -64,10 +64,10 @@ fn cost(work: &work::Work, input: &inputs::Input, bytes: usize) -> (f64, f64, St
     let text = input.text(bytes);
     let bounds = work::bounds();
     let begun = time::spent();
-    let (result, _, most) = memory::measure(|| (work.run)(&text, &bounds));
+    let (result, memory) = memory::measure(|| (work.run)(&text, &bounds));
     let seconds = (time::spent() - begun).as_secs_f64();
     let refused = result.err().map_or(String::new(), |error| error.to_string());
-    (seconds, most as f64 / text.len() as f64, refused)
+    (seconds, memory.held as f64 / text.len() as f64, refused)
 }
 
 fn measure(work: &work::Work, input: &inputs::Input) {

@@ -1,33 +1,19 @@
 //! The work that is done with an input, and the part of it that is counted.
 
 use super::inputs::{self, Input};
-use kb_gateway::frame::Envelope;
-use kb_gateway::frame::Head;
-use kb_gateway::frame::decode;
-use kb_gateway::frame::encode_request;
+use kb_gateway::frame::{Envelope, Head, decode, encode_request};
 use kb_gateway::protocol::Request;
-use kb_text::chunk::Outline;
-use kb_text::chunk::Sentences;
-use kb_text::chunk::chunk;
-use kb_text::chunk::semantic_chunk;
-use kb_text::chunking::Chunk;
-use kb_text::chunking::Chunking;
-use kb_text::chunking::Strategy;
-use kb_text::chunking::Unit;
-use kb_text::diff::Identity;
-use kb_text::diff::diff;
-use kb_text::parse::ContentType;
-use kb_text::parse::extract;
-use kb_text::rechunk::PreviousChunk;
-use kb_text::rechunk::rechunk;
+use kb_text::chunk::{Outline, Sentences, chunk, semantic_chunk};
+use kb_text::chunking::{Chunk, Chunking, Strategy, Unit};
+use kb_text::diff::{Identity, diff};
+use kb_text::parse::{ContentType, extract};
+use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
-use kb_types::Bounds;
-use kb_types::Limits;
-use kb_types::embedder::Embedder;
-use kb_types::embedder::EmbedderConfig;
+use kb_types::embedder::{Embedder, EmbedderConfig};
 use kb_types::error::Result;
 use kb_types::knowledge_base::Preprocess;
 use kb_types::marks::Marked;
+use kb_types::{Bounds, Limits};
 
 /// The default limits of the settings, except for time.
 pub fn bounds() -> Bounds {

@@ -1,18 +1,17 @@
-//! Random inputs: each target gets mutations of its seeds for its part of a minute. targets/ has the
+//! Random inputs: each target gets inputs near its seeds for its part of a minute. targets/ has the
 //! assertions. `make fuzz` runs the same targets for half an hour, guided by the code that an input reaches.
 //!
 //! KB_FUZZ_SECONDS is the time for all targets together. KB_FUZZ_SEED selects another sequence of inputs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod inputs;
 mod memory;
-mod mutate;
-mod random;
 mod targets;
 
-use random::Random;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use proptest::test_runner::{Config, TestError, TestRng, TestRunner};
+use std::cell::Cell;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use targets::{TARGETS, Target};
 
@@ -23,58 +22,47 @@ fn variable(name: &str, default: u64) -> u64 {
 }
 
 fn seeds(target: &Target) -> Vec<Vec<u8>> {
-    let mut seeds = (target.seeds)();
-    let dir = Path::new("tests/fuzz/seeds").join(target.name);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().path()).collect();
+    let files = std::fs::read_dir(Path::new("tests/fuzz/seeds").join(target.name)).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
     files.sort();
-    seeds.extend(files.iter().map(|file| std::fs::read(file).unwrap()));
-    seeds
-}
-
-/// Runs one input. If it fails, keeps it in a file and prints the name of the file.
-fn run(target: &Target, input: &[u8]) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
-        let dir = std::env::temp_dir();
-        let file =
-            dir.join(format!("kb-fuzz-{}-{:08x}", target.name, Random::seeded_by(input).below(usize::MAX)));
-        std::fs::write(&file, input).unwrap();
-        eprintln!(
-            "the input is in {}; keep it in tests/fuzz/seeds/{}: {:?}",
-            file.display(),
-            target.name,
-            String::from_utf8_lossy(&input[..input.len().min(300)])
-        );
-        std::panic::resume_unwind(panic);
-    }
+    let kept = files.iter().map(|file| std::fs::read(file).unwrap());
+    (target.seeds)().into_iter().chain(kept).collect()
 }
 
 fn fuzz(name: &str) {
     let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let time = Duration::from_secs(variable("KB_FUZZ_SECONDS", SECONDS)) / TARGETS.len() as u32;
     let seed = variable("KB_FUZZ_SEED", 1);
-    let mut inputs = seeds(target);
-    assert!(!inputs.is_empty());
-    for input in &inputs {
-        run(target, input);
-    }
-    let mut random = Random::new(seed);
-    let (begun, known, mut count) = (Instant::now(), inputs.len(), 0);
+    let seeds = seeds(target);
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|input| (target.run)(input));
+    let config = Config { cases: 100, failure_persistence: None, ..Config::default() };
+    let mut random = [0; 32];
+    random[..8].copy_from_slice(&seed.to_le_bytes());
+    let random = TestRng::from_seed(Default::default(), &random);
+    let mut source = TestRunner::new_with_rng(config.clone(), random);
+    let inputs = inputs::near(seeds, target);
+    let (begun, count) = (Instant::now(), Cell::new(0));
     while begun.elapsed() < time {
-        let input = mutate::mutate(&mut random, &inputs, target.words);
-        run(target, &input);
-        count += 1;
-        // Some are mutated further; the seeds always stay.
-        if random.below(20) == 0 {
-            if inputs.len() < known + 200 {
-                inputs.push(input);
-            } else {
-                let at = known + random.below(200);
-                inputs[at] = input;
-            }
+        let run = |input: Vec<u8>| {
+            (target.run)(&input);
+            count.set(count.get() + 1);
+            Ok(())
+        };
+        // A runner is done after its cases.
+        let failed = TestRunner::new_with_rng(config.clone(), source.new_rng()).run(&inputs, run);
+        if let Err(TestError::Fail(reason, input)) = failed {
+            let file = std::env::temp_dir().join(format!("kb-fuzz-{name}"));
+            std::fs::write(&file, &input).unwrap();
+            let text = String::from_utf8_lossy(&input[..input.len().min(300)]);
+            panic!(
+                "{reason}\n{} has the input; keep it in tests/fuzz/seeds/{name}: {text:?}",
+                file.display()
+            );
         }
     }
-    println!("{name}: {count} inputs, KB_FUZZ_SEED={seed}");
-    assert!(count > 0);
+    println!("{name}: {} inputs, KB_FUZZ_SEED={seed}", count.get());
+    assert!(count.get() >= 100);
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The server's environment specifies the instructions with which local models are computed.
 
 use crate::support::APP;
-use kb_kernels::InstructionSet;
-use kb_kernels::VARIABLE;
+use kb_kernels::{InstructionSet, VARIABLE};
 
 /// A set of instructions that this machine lacks is an error; the others give vectors that differ in their
 /// last digits.

@@ -2,19 +2,11 @@
 
 use kb_gateway::endpoint::access;
 use kb_gateway::frame;
-use kb_gateway::frame::Envelope;
-use kb_gateway::frame::Head;
-use kb_gateway::frame::MAX_TEXT;
-use kb_gateway::frame::MAX_VECTORS;
-use kb_gateway::protocol::Client;
-use kb_gateway::protocol::Request;
-use kb_gateway::protocol::Response;
-use kb_gateway::server::Server;
-use kb_gateway::server::Settings;
+use kb_gateway::frame::{Envelope, Head, MAX_TEXT, MAX_VECTORS};
+use kb_gateway::protocol::{Client, Request, Response};
+use kb_gateway::server::{Server, Settings};
 use kb_gateway::turns::Urgency;
-use kb_types::embedder::Embedder;
-use kb_types::embedder::EmbedderConfig;
-use kb_types::embedder::Kind;
+use kb_types::embedder::{Embedder, EmbedderConfig, Kind};
 use kb_types::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -2,21 +2,16 @@
 
 use crate::stub::Stub;
 use kb_gateway::cancellation::CancellationToken;
-use kb_gateway::embed::queue_registry::EmbedRequest;
-use kb_gateway::embed::queue_registry::Queues;
-use kb_gateway::endpoint::access::Access;
-use kb_gateway::endpoint::access::Settings;
+use kb_gateway::embed::queue_registry::{EmbedRequest, Queues};
+use kb_gateway::endpoint::access::{Access, Settings};
 use kb_gateway::endpoint::budget::Spent;
 use kb_gateway::endpoint::egress::origin;
 use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::Reference;
 use kb_gateway::endpoint::usage::Usage;
 use kb_gateway::protocol::Embedded;
-use kb_gateway::turns::Urgency;
-use kb_gateway::turns::Whose;
-use kb_types::embedder::Embedder;
-use kb_types::embedder::EmbedderConfig;
-use kb_types::embedder::Kind;
+use kb_gateway::turns::{Urgency, Whose};
+use kb_types::embedder::{Embedder, EmbedderConfig, Kind};
 use kb_types::error::Error;
 use serde_json::{Value, json};
 

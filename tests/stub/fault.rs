@@ -1,5 +1,6 @@
 //! The faults of a stub provider, and which request gets which.
 
+use fastrand::Rng;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -91,8 +92,7 @@ impl Fault {
 pub struct Chaos {
     /// Probability from 0 to 1.
     rate: f64,
-    /// The state of the generator.
-    state: u64,
+    random: Rng,
     faults: Vec<Fault>,
 }
 
@@ -123,20 +123,19 @@ impl Chaos {
             Fault::Redirect(elsewhere.to_string()),
             Fault::ZeroVector,
         ];
-        Chaos { rate, state: seed, faults }
+        Chaos { rate, random: Rng::with_seed(seed), faults }
     }
 
     /// Whether this request gets a fault.
     fn draws_fault(&mut self) -> bool {
-        unit(split_mix(&mut self.state)) < self.rate
+        self.random.f64() < self.rate
     }
 
     fn next(&mut self) -> Option<Fault> {
         if !self.draws_fault() {
             return None;
         }
-        let choice = (unit(split_mix(&mut self.state)) * self.faults.len() as f64) as usize;
-        Some(self.faults[choice].clone())
+        self.random.choice(&self.faults).cloned()
     }
 }
 
@@ -177,18 +176,4 @@ impl Schedule {
     pub fn is_untrusted(&mut self) -> bool {
         self.chaos.as_mut().is_some_and(Chaos::draws_fault)
     }
-}
-
-/// The next number of SplitMix64 (Steele, Lea, Flood 2014).
-fn split_mix(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
-
-/// A number from 0 to below 1 of 53 of these bits.
-fn unit(bits: u64) -> f64 {
-    (bits >> 11) as f64 / (1u64 << 53) as f64
 }

@@ -1,12 +1,11 @@
 //! The HTTP server of a stub: connections with and without TLS, and the processing of one request.
 
-use super::answer;
 use super::dialect::{Dialect, credential};
 use super::fault::Fault;
 use super::payload::Payload;
 use super::request::{self, Parsed};
 use super::state::{InFlightRequest, Shared, Work};
-use super::{Options, Seen};
+use super::{Options, Seen, answer};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;

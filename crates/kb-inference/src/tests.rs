@@ -22,14 +22,8 @@ fn strings(texts: &[&str]) -> Vec<String> {
 
 /// Pseudorandom numbers in -0.5..0.5 that are the same on every machine.
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
-    };
-    (0..count).map(|_| next()).collect()
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..count).map(|_| random.f32() - 0.5).collect()
 }
 
 fn write_tensors(dir: &Path, tensors: &[(String, Vec<usize>, Vec<f32>)]) {

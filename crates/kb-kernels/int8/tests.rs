@@ -2,25 +2,13 @@
 
 use super::*;
 use crate::product;
-use crate::rotation::SplitMix64;
+use fastrand::Rng;
 use std::ops::Range;
 
-struct Random(SplitMix64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        (self.0.next() % most as u64) as usize
-    }
-
-    /// A number from -1 to 1, or sometimes a far larger one, as in models.
-    fn number(&mut self) -> f32 {
-        let number = (self.0.next() >> 40) as f32 / (1 << 23) as f32 - 1.0;
-        if self.below(50) == 0 { number * 40.0 } else { number }
-    }
-
-    fn numbers(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.number()).collect()
-    }
+/// From -1 to 1, a few far larger, as those of models are.
+fn numbers(random: &mut Rng, count: usize) -> Vec<f32> {
+    let mut number = || (2.0 * random.f32() - 1.0) * if random.u8(..50) == 0 { 40.0 } else { 1.0 };
+    (0..count).map(|_| number()).collect()
 }
 
 /// Rounds numbers to integers of `bits` bits, and returns them with their scale, which may have to be a power
@@ -94,17 +82,17 @@ fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
 
 #[test]
 fn every_instruction_set_gives_what_plain_loops_give() {
-    let mut random = Random(SplitMix64(1));
+    let mut random = Rng::with_seed(1);
     for _ in 0..60 {
-        let (rows, inputs, outputs) = (random.below(15), 1 + random.below(200), 1 + random.below(100));
-        let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
-        check(&x, &weight, &random.numbers(outputs), inputs);
+        let (rows, inputs, outputs) = (random.usize(..15), 1 + random.usize(..200), 1 + random.usize(..100));
+        let (x, weight) = (numbers(&mut random, rows * inputs), numbers(&mut random, inputs * outputs));
+        check(&x, &weight, &numbers(&mut random, outputs), inputs);
     }
     for (rows, inputs, outputs) in
         [(1, 1, 1), (13, 384, 96), (7, 1536, 33), (6, 32, 32), (2, 31, 65), (0, 5, 5)]
     {
-        let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
-        check(&x, &weight, &random.numbers(outputs), inputs);
+        let (x, weight) = (numbers(&mut random, rows * inputs), numbers(&mut random, inputs * outputs));
+        check(&x, &weight, &numbers(&mut random, outputs), inputs);
     }
 }
 
@@ -147,17 +135,17 @@ fn a_nan_stays_a_nan() {
 
 #[test]
 fn a_part_of_the_outputs_equals_that_part_of_all_outputs() {
-    let mut random = Random(SplitMix64(2));
+    let mut random = Rng::with_seed(2);
     for outputs in [1, 32, 33, 64, 70, 100, 384] {
         let (rows, inputs) = (5, 70);
-        let (x, weight) = (random.numbers(rows * inputs), random.numbers(inputs * outputs));
-        let bias = random.numbers(outputs);
+        let (x, weight) = (numbers(&mut random, rows * inputs), numbers(&mut random, inputs * outputs));
+        let bias = numbers(&mut random, outputs);
         for kernel in Kernel::available() {
             let matrix = Matrix::new(kernel, &weight, &bias, inputs).unwrap();
             assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
             let mut held = Rows::default();
             // The previous content does not matter.
-            round(&mut held, kernel, &random.numbers(9 * 40), 40);
+            round(&mut held, kernel, &numbers(&mut random, 9 * 40), 40);
             round(&mut held, kernel, &x, inputs);
             let mut whole = vec![0.0; rows * outputs];
             multiply(&matrix, kernel, &held, 0..outputs, &mut whole);
@@ -181,7 +169,7 @@ fn a_part_of_the_outputs_equals_that_part_of_all_outputs() {
 
 #[test]
 fn columns_of_longer_rows_give_the_same_as_rows_of_their_own() {
-    let mut random = Random(SplitMix64(3));
+    let mut random = Rng::with_seed(3);
     for kernel in Kernel::available() {
         // The previous content does not matter, whether larger or smaller.
         let (mut matrix, mut rows) =
@@ -190,7 +178,7 @@ fn columns_of_longer_rows_give_the_same_as_rows_of_their_own() {
             [(70usize, 32, 96), (3, 5, 5), (40, 64, 200), (33, 24, 100), (1, 1, 3), (0, 4, 4)]
         {
             // The last row ends where its columns do.
-            let numbers = random.numbers((count * stride + inputs).saturating_sub(stride));
+            let numbers = numbers(&mut random, (count * stride + inputs).saturating_sub(stride));
             let strided = product::Rows { numbers: &numbers, stride };
             let alone: Vec<f32> = numbers.chunks(stride).flat_map(|row| &row[..inputs]).copied().collect();
             matrix.fill(kernel, strided, inputs, count);

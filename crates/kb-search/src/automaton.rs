@@ -135,15 +135,11 @@ mod tests {
 
     #[test]
     fn it_finds_the_longest_run_at_every_place_and_where_it_is_first() {
-        let mut seed = 7u64;
-        let mut next = |below: u64| {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((seed >> 33) % below) as u32
-        };
+        let mut random = fastrand::Rng::with_seed(7);
         for round in 0..300 {
-            let words = 1 + u64::from(next(4));
-            let text: Vec<u32> = (0..next(30)).map(|_| next(words)).collect();
-            let other: Vec<u32> = (0..next(30)).map(|_| next(words + 1)).collect();
+            let words = 1 + random.u32(..4);
+            let text: Vec<u32> = (0..random.u32(..30)).map(|_| random.u32(..words)).collect();
+            let other: Vec<u32> = (0..random.u32(..30)).map(|_| random.u32(..=words)).collect();
             assert_eq!(
                 Automaton::of(&text).longest(&other),
                 plain(&text, &other),

@@ -28,17 +28,13 @@ fn every_number_is_in_exactly_one_part() {
     );
     assert_eq!(parts(&[]), [Part::Rest { first: 0, last: i32::MAX }]);
     assert_eq!(parts(&[segment(0, i32::MAX, 5)]), [Part::Indexed { first: 0, last: i32::MAX }]);
-    // For random ranges.
-    let mut state = 7u64;
+    // Of any ranges.
+    let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..2000 {
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((state >> 33) % below) as i32
-        };
-        let ranges = (0..random(7))
+        let ranges = (0..random.u8(..7))
             .map(|_| {
-                let first = random(20);
-                segment(first, first + random(9), 1)
+                let first = random.i32(0..20);
+                segment(first, first + random.i32(0..9), 1)
             })
             .collect();
         let parts = parts(&cover(ranges));

@@ -229,11 +229,8 @@ mod tests {
 
     /// Numbers in -1..1.
     fn random(seed: u64) -> impl FnMut() -> f32 {
-        let mut state = seed;
-        move || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        }
+        let mut random = fastrand::Rng::with_seed(seed);
+        move || 2.0 * random.f32() - 1.0
     }
 
     /// As pgvector computes it.

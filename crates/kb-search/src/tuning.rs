@@ -73,14 +73,10 @@ fn best(scores: &[Vec<f64>], counts: impl Fn(usize) -> bool) -> usize {
 mod tests {
     use super::*;
 
-    /// Pseudorandom numbers from 0 to 1 (a linear congruential generator).
+    /// Pseudorandom numbers from 0 to 1.
     fn noise(seed: u64, count: usize) -> Vec<f64> {
-        let mut state = seed;
-        let mut next = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as f64 / (1u64 << 31) as f64
-        };
-        (0..count).map(|_| next()).collect()
+        let mut random = fastrand::Rng::with_seed(seed);
+        (0..count).map(|_| random.f64()).collect()
     }
 
     #[test]

@@ -1,62 +1,25 @@
 //! The answers of providers are refused, or contain a vector for each text; a vector that is made of one has
 //! a number in each place.
 
-use super::Target;
+use super::{Target, choices};
 use crate::memory::{Limits, measure};
-use crate::random::Random;
-use kb_gateway::chat;
-use kb_gateway::provider::NAMES;
-use kb_gateway::provider::find;
-use kb_gateway::rerank;
+use kb_gateway::provider::{NAMES, find};
+use kb_gateway::{chat, rerank};
 use kb_inference::finish;
-use kb_types::embedder::Embedder;
-use kb_types::embedder::EmbedderConfig;
+use kb_types::embedder::{Embedder, EmbedderConfig};
 use serde_json::json;
 
 pub const TARGET: Target = Target {
     name: "answers",
     run,
     seeds: Vec::new,
-    words: &[
-        "\"results\":",
-        "{\"index\":0,\"relevance_score\":0.5}",
-        "{\"index\":1,\"score\":1e400}",
-        "\"choices\":",
-        "\"message\":",
-        "\"content\":",
-        "\"data\":",
-        "\"index\":",
-        "\"embedding\":",
-        "\"embeddings\":",
-        "\"float\":",
-        "\"values\":",
-        "\"usage\":",
-        "\"total_tokens\":",
-        "\"prompt_tokens\":",
-        "\"prompt_eval_count\":",
-        "\"predictions\":",
-        "\"statistics\":",
-        "\"token_count\":",
-        "\"truncated\":",
-        "\"meta\":",
-        "\"billed_units\":",
-        "\"input_tokens\":",
-        "[0.5,-1.5]",
-        "\"AADAPw==\"",
-        "\"AADAfw==\"",
-        "[1e39,1]",
-        "[1e400]",
-        "[0,0]",
-        "null",
-        "true",
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        ":",
-        "{\"embedding\":[1,2]}",
-    ],
+    words: r##"
+        "results": {"index":0,"relevance_score":0.5} {"index":1,"score":1e400} "choices": "message":
+        "content": "data": "index": "embedding": "embeddings": "float": "values": "usage": "total_tokens":
+        "prompt_tokens": "prompt_eval_count": "predictions": "statistics": "token_count": "truncated":
+        "meta": "billed_units": "input_tokens": [0.5,-1.5] "AADAPw==" "AADAfw==" [1e39,1] [1e400] [0,0]
+        null true { } [ ] , : {"embedding":[1,2]}
+    "##,
 };
 
 const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (200, 4) };
@@ -78,11 +41,11 @@ fn read_scores_and_words(data: &[u8], count: usize) {
 }
 
 fn run(data: &[u8]) {
-    let mut random = Random::seeded_by(data);
-    let count = 1 + random.below(3);
+    let mut random = choices(data);
+    let count = 1 + random.usize(..3);
     read_scores_and_words(data, count);
     for provider in NAMES {
-        let embedder = embedder(provider, random.below(2) == 0);
+        let embedder = embedder(provider, random.usize(..2) == 0);
         let (read, cost) = measure(|| find(provider).unwrap().read(&embedder, data, count));
         cost.within(&LIMITS, data.len());
         let answer = match read {

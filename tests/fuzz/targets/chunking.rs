@@ -1,10 +1,8 @@
 //! Chunking settings: refused with every problem named, or kept as they are and good for a text.
 
-use super::{Target, chunks};
-use crate::random::Random;
+use super::{Target, choices, chunks};
 use kb_text::chunk::chunk;
-use kb_text::chunking::Chunking;
-use kb_text::chunking::Strategy;
+use kb_text::chunking::{Chunking, Strategy};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::Bounds;
 
@@ -12,43 +10,19 @@ pub const TARGET: Target = Target {
     name: "chunking",
     run,
     seeds: Vec::new,
-    words: &[
-        "\"strategy\":",
-        "\"size\":",
-        "\"overlap\":",
-        "\"unit\":",
-        "\"tokenizer\":",
-        "\"recursive\"",
-        "\"markdown\"",
-        "\"fixed\"",
-        "\"none\"",
-        "\"tokens\"",
-        "\"characters\"",
-        "\"cl100k_base\"",
-        "\"recursive_text_splitter\"",
-        "null",
-        "true",
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        ":",
-        "1000000",
-        "1000001",
-        "\\u0000",
-        "\"\\ud800\"",
-        "1.0",
-        "1e2",
-    ],
+    words: r##"
+        "strategy": "size": "overlap": "unit": "tokenizer": "recursive" "markdown" "fixed" "none" "tokens"
+        "characters" "cl100k_base" "recursive_text_splitter" null true { } [ ] , : 1000000 1000001 \u0000
+        "\ud800" 1.0 1e2
+    "##,
 };
 
 const TEXT: &str = "# Leave\n\nFull-time staff have 28 days of paid leave a year.\n\n- one\n- two\n\n```\ncode  here\n```\n\nÉté 漢字. End.\n";
 
 fn run(data: &[u8]) {
     let Ok(value) = serde_json::from_slice(data) else { return };
-    let mut random = Random::seeded_by(data);
-    let reads = *random.pick(&[None, Some(1), Some(254), Some(8190)]);
+    let mut random = choices(data);
+    let reads = *random.choice(&[None, Some(1), Some(254), Some(8190)]).unwrap();
     let chunking = match Chunking::parse(&value, reads) {
         Ok(chunking) => chunking,
         Err(problems) => {

@@ -1,16 +1,10 @@
 //! What is promised about the chunks of any text, under any setting, also after an edit.
 
 use crate::memory::{Limits, measure};
-use crate::random::Random;
-use kb_text::chunk::Outline;
-use kb_text::chunk::chunk;
-use kb_text::chunking::Chunk;
-use kb_text::chunking::Chunking;
-use kb_text::chunking::Span;
-use kb_text::chunking::Strategy;
-use kb_text::chunking::Unit;
-use kb_text::rechunk::PreviousChunk;
-use kb_text::rechunk::rechunk;
+use fastrand::Rng;
+use kb_text::chunk::{Outline, chunk};
+use kb_text::chunking::{Chunk, Chunking, Span, Strategy, Unit};
+use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::Bounds;
 use kb_types::marks::Marked;
@@ -23,7 +17,7 @@ const LIMITS: Limits = Limits { bytes: (32 << 20, 600), allocations: (20_000, 60
 const WORK: (u64, u64) = (100_000, 6000);
 
 /// Cuts the text under some setting, edits it, cuts it again.
-pub fn cut(text: &str, markdown: bool, random: &mut Random) {
+pub fn cut(text: &str, markdown: bool, random: &mut Rng) {
     let chunking = setting(random);
     let bounds = Bounds::none();
     let tokenizer = tokenizer(random);
@@ -45,14 +39,16 @@ pub fn cut(text: &str, markdown: bool, random: &mut Random) {
     check(&edited, &again, &chunking, tokenizer);
 }
 
-fn setting(random: &mut Random) -> Chunking {
-    let size = *random.pick(&[1, 2, 7, 40, 254, 800]);
-    let overlap = random.below(size / 2 + 1);
+fn setting(random: &mut Rng) -> Chunking {
+    let size = *random.choice(&[1, 2, 7, 40, 254, 800]).unwrap();
+    let overlap = random.usize(..size / 2 + 1);
     Chunking {
-        strategy: *random.pick(&[Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None]),
+        strategy: *random
+            .choice(&[Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None])
+            .unwrap(),
         size,
         overlap,
-        unit: *random.pick(&[Unit::Tokens, Unit::Characters]),
+        unit: *random.choice(&[Unit::Tokens, Unit::Characters]).unwrap(),
         tokenizer: None,
         percentile: None,
         context: None,
@@ -60,21 +56,21 @@ fn setting(random: &mut Random) -> Chunking {
     }
 }
 
-/// kb's words and, for some inputs, tiktoken's tokens, which take longer.
-fn tokenizer(random: &mut Random) -> &'static Tokenizer {
+/// Words, and for some inputs tiktoken's, which take longer.
+fn tokenizer(random: &mut Rng) -> &'static Tokenizer {
     static WORDS: OnceLock<Tokenizer> = OnceLock::new();
     static TIKTOKEN: OnceLock<Tokenizer> = OnceLock::new();
-    match random.below(8) {
+    match random.usize(..8) {
         0 => TIKTOKEN.get_or_init(|| Tokenizer::tiktoken("cl100k_base").unwrap()),
         _ => WORDS.get_or_init(Tokenizer::words),
     }
 }
 
-fn edit(text: &str, random: &mut Random) -> String {
+fn edit(text: &str, random: &mut Rng) -> String {
     let mut characters: Vec<char> = text.chars().collect();
-    let from = random.below(characters.len() + 1);
-    let to = (from + random.below(40)).min(characters.len());
-    let new = random.pick(&["", " ", "\n\n", "x", "```\n", "# H\n\nnew 漢字", "a b c d. E"]);
+    let from = random.usize(..characters.len() + 1);
+    let to = (from + random.usize(..40)).min(characters.len());
+    let new = random.choice(&["", " ", "\n\n", "x", "```\n", "# H\n\nnew 漢字", "a b c d. E"]).unwrap();
     characters.splice(from..to, new.chars());
     characters.into_iter().collect()
 }

@@ -3,9 +3,7 @@
 
 use super::Target;
 use crate::memory::{Limits, measure};
-use kb_types::filter::Filter;
-use kb_types::filter::Key;
-use kb_types::filter::Test;
+use kb_types::filter::{Filter, Key, Test};
 use kb_types::json::Json;
 use kb_types::timestamp;
 use serde_json::Value;
@@ -21,44 +19,12 @@ pub const TARGET: Target = Target {
             br#"{"type":"or","filters":[{"type":"gte","key":"$created_at","value":"2024-01-01T00:00:00Z"},{"type":"in","key":"$$a","value":[1,"x",[]]}]}"#.to_vec(),
         ]
     },
-    words: &[
-        "{",
-        "}",
-        "[",
-        "]",
-        ",",
-        ":",
-        "\"a\":",
-        "\"\":",
-        "\"a\\\"b\":",
-        "\"\\\\\":",
-        "\"é\":",
-        "\"\\u0000\"",
-        "\"\\ud83e\\udd80\"",
-        "\"[{\"",
-        "null",
-        "true",
-        "1",
-        "-0.0",
-        "1.50",
-        "1e308",
-        "1e400",
-        "12345678901234567890123",
-        "0.1234567890123456789",
-        "{\"a\":1}",
-        "{\"type\":\"and\",\"filters\":[",
-        "{\"type\":\"not\",\"filter\":",
-        "{\"type\":\"lt\",\"key\":\"a\",\"value\":",
-        "{\"type\":\"contains\",\"key\":\"$tags\",\"value\":",
-        "\"$uri\":",
-        "\"2024-02-29 10:00:00+01\"",
-        "[[[[[[[[",
-        "]]]]]]]]",
-        " ",
-        "\n",
-        "\\",
-        "\"",
-    ],
+    words: r##"
+        { } [ ] , : "a": "": "a\"b": "\\": "é": "\u0000" "\ud83e\udd80" "[{" null true 1 -0.0 1.50 1e308
+        1e400 12345678901234567890123 0.1234567890123456789 {"a":1} {"type":"and","filters":[
+        {"type":"not","filter": {"type":"lt","key":"a","value": {"type":"contains","key":"$tags","value":
+        "$uri": "2024-02-29␣10:00:00+01" [[[[[[[[ ]]]]]]]] ␣ ⏎ \ "
+    "##,
 };
 
 const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (500, 4) };

@@ -1,11 +1,8 @@
 //! HTML: what is extracted is the same each time, bounded, and can be cut.
 
-use super::{Target, chunks};
+use super::{Target, choices, chunks};
 use crate::memory::{Limits, measure};
-use crate::random::Random;
-use kb_text::parse::ContentType;
-use kb_text::parse::check;
-use kb_text::parse::extract;
+use kb_text::parse::{ContentType, check, extract};
 use kb_types::Bounds;
 use kb_types::knowledge_base::Preprocess;
 
@@ -13,84 +10,15 @@ pub const TARGET: Target = Target {
     name: "html",
     run,
     seeds: Vec::new,
-    words: &[
-        "<p>",
-        "</p>",
-        "<div>",
-        "</div>",
-        "<table>",
-        "<tr>",
-        "<td>",
-        "<th colspan=2>",
-        "</table>",
-        "<ul>",
-        "<ol start=3>",
-        "<li>",
-        "</ul>",
-        "<h1>",
-        "</h1>",
-        "<h6>",
-        "<pre>",
-        "</pre>",
-        "<code>",
-        "<a href=x>",
-        "</a>",
-        "<b>",
-        "<i>",
-        "<script>",
-        "</script>",
-        "<style>",
-        "<title>",
-        "</title>",
-        "<head>",
-        "<body>",
-        "<body a=b>",
-        "<html lang=en>",
-        "<br>",
-        "<hr>",
-        "<img alt='x' src=y>",
-        "<svg>",
-        "<math>",
-        "<template>",
-        "<select>",
-        "<option>",
-        "<textarea>",
-        "<blockquote>",
-        "<dl>",
-        "<dt>",
-        "<dd>",
-        "<!--",
-        "-->",
-        "<![CDATA[",
-        "]]>",
-        "<!DOCTYPE html>",
-        "<?xml ?>",
-        "&amp;",
-        "&#x0;",
-        "&#1114112;",
-        "&notit;",
-        "&lt",
-        "\u{10fa00}",
-        "\u{10fa0a}",
-        "\u{feff}",
-        "\r\n",
-        "\u{a0}",
-        "`",
-        "|",
-        "# ",
-        "<frameset>",
-        "<noscript>",
-        "<nobr>",
-        "<form>",
-        "<input type=hidden>",
-        "<caption>",
-        "<colgroup>",
-        " a=1 b=2 c=3",
-        "<span style='display:none'>",
-        "<p hidden>",
-        "漢字",
-        "é",
-    ],
+    words: r##"
+        <p> </p> <div> </div> <table> <tr> <td> <th␣colspan=2> </table> <ul> <ol␣start=3> <li> </ul> <h1>
+        </h1> <h6> <pre> </pre> <code> <a␣href=x> </a> <b> <i> <script> </script> <style> <title> </title>
+        <head> <body> <body␣a=b> <html␣lang=en> <br> <hr> <img␣alt='x'␣src=y> <svg> <math> <template>
+        <select> <option> <textarea> <blockquote> <dl> <dt> <dd> <!-- --> <![CDATA[ ]]> <!DOCTYPE␣html>
+        <?xml␣?> &amp; &#x0; &#1114112; &notit; &lt ‹10fa00› ‹10fa0a› ‹feff› ‹d›⏎ ‹a0› ` | #␣ <frameset>
+        <noscript> <nobr> <form> <input␣type=hidden> <caption> <colgroup> ␣a=1␣b=2␣c=3
+        <span␣style='display:none'> <p␣hidden> 漢字 é
+    "##,
 };
 
 const LIMITS: Limits = Limits { bytes: (4 << 20, 4000), allocations: (20_000, 400) };
@@ -100,8 +28,8 @@ fn run(data: &[u8]) {
     if check(&html, "d", 1 << 20).is_err() {
         return;
     }
-    let mut random = Random::seeded_by(data);
-    let preprocess = Preprocess { remove_html: random.below(8) != 0, ..Preprocess::default() };
+    let mut random = choices(data);
+    let preprocess = Preprocess { remove_html: random.usize(..8) != 0, ..Preprocess::default() };
     let bounds = Bounds::none();
     let (extracted, cost) = measure(|| extract(&html, ContentType::Html, &preprocess, &bounds));
     cost.within(&LIMITS, html.len());

@@ -9,14 +9,25 @@ mod html;
 mod markdown;
 mod protocol;
 
+use fastrand::Rng;
+use std::hash::{DefaultHasher, Hasher};
+
 pub struct Target {
     /// Also the folder of its seeds, tests/fuzz/seeds/NAME.
     pub name: &'static str,
     pub run: fn(&[u8]),
     /// Generated seeds, in addition to those in files.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// The words of its language.
-    pub words: &'static [&'static str],
+    /// What its language is made of, between blanks: ␣ stands for a blank in a word, ⏎ for the end of a line, and ‹feff›
+    /// for the character of that number.
+    pub words: &'static str,
+}
+
+/// For choices that belong to an input: the same input, the same choices.
+fn choices(input: &[u8]) -> Rng {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(input);
+    Rng::with_seed(hasher.finish())
 }
 
 pub const TARGETS: [Target; 7] = [

@@ -5,24 +5,12 @@ use super::Target;
 use crate::memory::{Limits, measure};
 use kb_gateway::endpoint::access::Access;
 use kb_gateway::endpoint::usage::Usage;
-use kb_gateway::frame::Envelope;
-use kb_gateway::frame::Head;
-use kb_gateway::frame::MAX_FRAME;
-use kb_gateway::frame::MAX_VECTORS;
-use kb_gateway::frame::check;
-use kb_gateway::frame::decode;
-use kb_gateway::frame::encode;
-use kb_gateway::frame::encode_request;
-use kb_gateway::frame::frame_length;
-use kb_gateway::protocol::Client;
-use kb_gateway::protocol::Embedded;
-use kb_gateway::protocol::Fault;
-use kb_gateway::protocol::Request;
-use kb_gateway::protocol::Response;
+use kb_gateway::frame::{
+    Envelope, Head, MAX_FRAME, MAX_VECTORS, check, decode, encode, encode_request, frame_length,
+};
+use kb_gateway::protocol::{Client, Embedded, Fault, Request, Response};
 use kb_gateway::turns::Urgency;
-use kb_types::embedder::Embedder;
-use kb_types::embedder::EmbedderConfig;
-use kb_types::embedder::Kind;
+use kb_types::embedder::{Embedder, EmbedderConfig, Kind};
 use kb_types::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -31,20 +19,9 @@ pub const TARGET: Target = Target {
     name: "protocol",
     run,
     seeds,
-    words: &[
-        "Embed",
-        "Health",
-        "TakeUsage",
-        "CountTokens",
-        "Embedded",
-        "Usage",
-        "Counts",
-        "Alive",
-        "Error",
-        "Query",
-        "Bulk",
-        "Ingest",
-    ],
+    words: r##"
+        Embed Health TakeUsage CountTokens Embedded Usage Counts Alive Error Query Bulk Ingest
+    "##,
 };
 
 /// Memory: serde allocates at most 1 MiB for the size that an array announces, and arrays nest four deep.

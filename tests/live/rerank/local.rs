@@ -3,8 +3,7 @@
 use crate::support::db::Document;
 use crate::support::{APP, Cluster, Db, SOON, cross_encoder, until};
 use kb_inference::CrossEncoder;
-use kb_types::reranker::Reranker;
-use kb_types::reranker::RerankerConfig;
+use kb_types::reranker::{Reranker, RerankerConfig};
 use std::path::PathBuf;
 
 /// Reranker "cross", whose model is in the directory that is returned.

@@ -6,8 +6,6 @@ pub mod db;
 #[path = "../../layers/files.rs"]
 pub mod files;
 pub mod pages;
-#[path = "../../fuzz/random.rs"]
-#[allow(dead_code)] // of what the targets of fuzzing need
 pub mod random;
 pub mod shadows;
 pub mod sound;

@@ -3,9 +3,8 @@
 use super::{Gateway, assert_close, by_chat, expected, question, stub, texts};
 use crate::stub::{Fault, Stub};
 use crate::support::KEY;
-use kb_gateway::chat;
-use kb_gateway::rerank;
 use kb_gateway::rerank::Question;
+use kb_gateway::{chat, rerank};
 use serde_json::{Value, json};
 use std::time::Duration;
 

@@ -5,9 +5,10 @@ use super::score::{Parameters, Scorer, Totals, idf};
 use super::search::Question;
 use super::terms::{Terms, frequencies};
 use super::test_chunks::{
-    Random, Segment, build, list_of, merge_segments, naive_idf, naive_score, pages_of, postings_of,
+    Log, Segment, build, list_of, merge_segments, naive_idf, naive_score, pages_of, postings_of,
     random_postings, random_terms, scorer, search_and_compare, word, write,
 };
+use fastrand::Rng;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 const VOCABULARY: usize = 400;
@@ -23,13 +24,13 @@ struct Index {
 }
 
 impl Index {
-    fn add_segment(&mut self, random: &mut Random, most: usize) {
+    fn add_segment(&mut self, random: &mut Rng, most: usize) {
         let first = self.chunks.len();
-        for _ in 0..random.below(most) {
+        for _ in 0..random.usize(..most) {
             self.chunks.push(random_terms(random, VOCABULARY));
         }
-        let share = random.below(4);
-        let gone: Vec<usize> = self.existing.iter().copied().filter(|_| random.below(10) < share).collect();
+        let share = random.usize(..4);
+        let gone: Vec<usize> = self.existing.iter().copied().filter(|_| random.usize(..10) < share).collect();
         for id in &gone {
             self.existing.remove(id);
             self.buried.insert(*id);
@@ -41,9 +42,9 @@ impl Index {
 
     /// Merges neighbouring segments. A deleted chunk vanishes if its postings are among them. Its tombstone
     /// is in a later segment, which need not be merged with it, because deleted chunks are known.
-    fn merge(&mut self, random: &mut Random) {
-        let from = random.below(self.segments.len());
-        let count = 1 + random.below(self.segments.len() - from);
+    fn merge(&mut self, random: &mut Rng) {
+        let from = random.usize(..self.segments.len());
+        let count = 1 + random.usize(..self.segments.len() - from);
         let merged = merge_segments(&self.segments[from..from + count], |id| self.buried.contains(&id));
         self.segments.splice(from..from + count, [merged]);
     }
@@ -87,9 +88,9 @@ impl Index {
     }
 
     /// Checks the results of a random question, and their scores by the formula.
-    fn check_search(&self, random: &mut Random) {
+    fn check_search(&self, random: &mut Rng) {
         let mut ranks: Vec<usize> =
-            (0..1 + random.below(6)).map(|_| random.log(VOCABULARY as f64 * 1.1) as usize - 1).collect();
+            (0..1 + random.usize(..6)).map(|_| random.log(VOCABULARY as f64 * 1.1) as usize - 1).collect();
         ranks.sort_unstable();
         ranks.dedup();
         let mut terms: Vec<Vec<u8>> = ranks.into_iter().map(word).collect();
@@ -102,13 +103,13 @@ impl Index {
             assert_eq!(df(i), known.get(term).copied().unwrap_or(0));
             let weight = idf(df(i), totals.chunks);
             assert!((weight - naive_idf(df(i), totals.chunks)).abs() < 1e-9);
-            weights.push(weight * [0.0, 1.0, 1.0, 1.0, 2.0][random.below(5)]);
+            weights.push(weight * [0.0, 1.0, 1.0, 1.0, 2.0][random.usize(..5)]);
         }
-        let (k1, b) = (random.unit() * 3.0, random.unit());
+        let (k1, b) = (random.f64() * 3.0, random.f64());
         let scorer = Scorer::new(Parameters::new(k1, b).unwrap(), totals, &weights);
         let (mut required, mut excluded) = (Vec::new(), Vec::new());
         for i in 0..terms.len() {
-            match random.below(8) {
+            match random.usize(..8) {
                 0 => required.push(i),
                 1 => excluded.push(i),
                 _ => {}
@@ -137,12 +138,12 @@ impl Index {
 #[test]
 fn an_index_that_grows_shrinks_and_merges_answers_as_the_model_does() {
     for seed in 0..6 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut index = Index::default();
         for _ in 0..12 {
             index.add_segment(&mut random, 250);
             index.check_statistics();
-            if random.below(3) == 0 {
+            if random.usize(..3) == 0 {
                 index.merge(&mut random);
                 index.check_statistics();
             }
@@ -160,7 +161,7 @@ fn an_index_that_grows_shrinks_and_merges_answers_as_the_model_does() {
 
 #[test]
 fn merged_postings_and_tombstones_leave_nothing() {
-    let mut random = Random(7);
+    let mut random = Rng::with_seed(7);
     let mut index = Index::default();
     for _ in 0..6 {
         index.add_segment(&mut random, 200);
@@ -180,7 +181,7 @@ fn merged_postings_and_tombstones_leave_nothing() {
 
 #[test]
 fn merging_in_any_order_of_steps_gives_the_same_bytes() {
-    let mut random = Random(8);
+    let mut random = Rng::with_seed(8);
     let mut index = Index::default();
     for _ in 0..7 {
         index.add_segment(&mut random, 300);
@@ -218,11 +219,11 @@ fn segments_without_chunks_or_with_one_work() {
 /// Lists of all sizes and gaps exercise all paths through the search.
 #[test]
 fn a_search_finds_what_an_exhaustive_one_finds() {
-    let mut random = Random(9);
+    let mut random = Rng::with_seed(9);
     for round in 0..200 {
-        let terms: Vec<Vec<u8>> = (0..1 + random.below(6)).map(|i| vec![b'a' + i as u8]).collect();
+        let terms: Vec<Vec<u8>> = (0..1 + random.usize(..6)).map(|i| vec![b'a' + i as u8]).collect();
         let gap = random.log(if round % 5 == 0 { 1e8 } else { 100.0 });
-        let segments: Vec<_> = (0..1 + random.below(3))
+        let segments: Vec<_> = (0..1 + random.usize(..3))
             .map(|_| {
                 let lists = terms.iter().map(|term| {
                     let (count, gap) = (random.log(20_000.0) as usize, random.log(gap) + 1.0);
@@ -240,7 +241,7 @@ fn a_search_finds_what_an_exhaustive_one_finds() {
             })
             .collect();
         let weights: Vec<f64> = terms.iter().map(|_| random.log(1000.0) * 0.01).collect();
-        let scorer = scorer(random.unit() * 2.0, random.unit(), &weights);
+        let scorer = scorer(random.f64() * 2.0, random.f64(), &weights);
         let mut lists: Vec<(u32, Vec<List>)> = segments
             .iter()
             .enumerate()

@@ -2,11 +2,12 @@
 
 use super::super::page_writer::{PAGE_SIZE, Page};
 use super::super::postings::Posting;
-use super::super::test_chunks::{Random, list_of, pages_of, postings_of, random_postings, word, write};
+use super::super::test_chunks::{Log, list_of, pages_of, postings_of, random_postings, word, write};
 use super::*;
+use fastrand::Rng;
 use std::collections::BTreeMap;
 
-fn random_lists(random: &mut Random, most: f64) -> BTreeMap<Vec<u8>, Vec<Posting>> {
+fn random_lists(random: &mut Rng, most: f64) -> BTreeMap<Vec<u8>, Vec<Posting>> {
     let lists = (0..300).map(|rank| {
         let (count, gap) = (random.log(most) as usize, random.log(300.0));
         (word(rank), random_postings(random, count, gap))
@@ -16,7 +17,7 @@ fn random_lists(random: &mut Random, most: f64) -> BTreeMap<Vec<u8>, Vec<Posting
 
 #[test]
 fn every_term_is_found_by_the_rule_and_no_other() {
-    let mut random = Random(1);
+    let mut random = Rng::with_seed(1);
     for most in [1.5, 30.0, 3000.0, 60_000.0] {
         let lists = random_lists(&mut random, most);
         let pages = write(&lists);
@@ -33,7 +34,7 @@ fn every_term_is_found_by_the_rule_and_no_other() {
 
 #[test]
 fn entries_come_in_the_order_of_terms() {
-    let lists = random_lists(&mut Random(2), 2000.0);
+    let lists = random_lists(&mut Rng::with_seed(2), 2000.0);
     let mut read: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
     for page in write(&lists) {
         let mut position = Position::default();
@@ -50,7 +51,7 @@ fn entries_come_in_the_order_of_terms() {
 fn pages_are_well_filled() {
     for most in [1.5, 30.0, 3000.0] {
         let lists = (0..5000).map(|rank| {
-            let mut random = Random(rank);
+            let mut random = Rng::with_seed(rank);
             let count = random.log(most) as usize;
             (format!("w{rank}").into_bytes(), random_postings(&mut random, count, 100.0))
         });
@@ -72,7 +73,7 @@ fn a_rare_term_costs_its_letters_and_few_bytes() {
 #[test]
 fn the_longest_terms_fit() {
     let term = |last: u8| [vec![b'x'; 2045], vec![last]].concat();
-    let mut random = Random(3);
+    let mut random = Rng::with_seed(3);
     let lists: BTreeMap<_, _> =
         (0..20).map(|i| (term(i), random_postings(&mut random, 100 * usize::from(i), 1e6))).collect();
     let pages = write(&lists);
@@ -83,9 +84,9 @@ fn the_longest_terms_fit() {
 
 /// The term and the pages of a list that spans several pages.
 fn long_list() -> (Vec<u8>, Vec<Page>) {
-    let mut lists = random_lists(&mut Random(4), 3.0);
+    let mut lists = random_lists(&mut Rng::with_seed(4), 3.0);
     let term = b"d".to_vec();
-    lists.insert(term.clone(), random_postings(&mut Random(5), 50_000, 9.0));
+    lists.insert(term.clone(), random_postings(&mut Rng::with_seed(5), 50_000, 9.0));
     (term, write(&lists))
 }
 

@@ -1,8 +1,9 @@
 //! Tests that posting lists read back the same, headers bound them, and wrong bytes are detected.
 
 use super::super::page::List;
-use super::super::test_chunks::{Random, postings_of, random_postings};
+use super::super::test_chunks::{postings_of, random_postings};
 use super::*;
+use fastrand::Rng;
 
 /// Encodes all postings as one part.
 fn encode(postings: &[Posting]) -> Vec<u8> {
@@ -32,7 +33,7 @@ fn decode(count: usize, bytes: &[u8]) -> Result<Vec<Posting>, Corrupt> {
 
 #[test]
 fn postings_of_every_count_and_gap_come_back() {
-    let mut random = Random(1);
+    let mut random = Rng::with_seed(1);
     for count in [1, 2, 127, 128, 129, 256, 300, 1000] {
         for gap in [1.0, 2.0, 100.0, 1e5, 1e9] {
             let postings = random_postings(&mut random, count, gap);
@@ -56,9 +57,9 @@ fn the_greatest_numbers_come_back() {
 
 #[test]
 fn a_header_bounds_its_block() {
-    let mut random = Random(2);
+    let mut random = Rng::with_seed(2);
     for _ in 0..50 {
-        let count = random.below(700) + 1;
+        let count = random.usize(..700) + 1;
         let postings = random_postings(&mut random, count, 50.0);
         let bytes = encode(&postings);
         let mut blocks = Blocks::new(Part { count: postings.len() as u32, bytes: &bytes }).unwrap();
@@ -101,7 +102,7 @@ fn wide_deltas_that_wrap_around_are_corrupt() {
 
 #[test]
 fn another_number_of_bytes_than_postings_is_corrupt() {
-    let mut random = Random(3);
+    let mut random = Rng::with_seed(3);
     for count in [1, 5, 128, 130] {
         let postings = random_postings(&mut random, count, 9.0);
         let mut bytes = encode(&postings);

@@ -54,17 +54,17 @@ impl Renumbering {
 
 #[cfg(test)]
 mod tests {
-    use super::super::test_chunks::Random;
     use super::*;
+    use fastrand::Rng;
 
     #[test]
     fn numbers_are_those_given() {
-        let mut random = Random(1);
+        let mut random = Rng::with_seed(1);
         for count in [0, 1, 63, 64, 65, 1000] {
             for share in [0, 1, 50, 100] {
                 let mut next = 7;
                 let mut number = || {
-                    let live = random.below(100) >= share;
+                    let live = random.usize(..100) >= share;
                     next += u32::from(live);
                     if live { next - 1 } else { DEAD }
                 };

@@ -1,7 +1,8 @@
 //! Tests of scores: the formula, exact sums, and that no input gives NaN.
 
-use super::super::test_chunks::{Random, naive_score};
+use super::super::test_chunks::{Log, naive_score};
 use super::*;
+use fastrand::Rng;
 
 #[test]
 fn parameters_out_of_range_are_refused() {
@@ -27,11 +28,11 @@ fn the_idf_is_positive_and_falls_with_df() {
 
 #[test]
 fn scores_are_those_of_the_formula() {
-    let mut random = Random(1);
+    let mut random = Rng::with_seed(1);
     for _ in 0..2000 {
-        let (k1, b) = (random.unit() * 4.0, random.unit());
+        let (k1, b) = (random.f64() * 4.0, random.f64());
         let totals = Totals { chunks: random.log(1e6) as i64, sum_length: random.log(1e8) as i64 };
-        let weights: Vec<f64> = (0..5).map(|_| random.unit() * 20.0).collect();
+        let weights: Vec<f64> = (0..5).map(|_| random.f64() * 20.0).collect();
         let frequencies: Vec<u32> = (0..5).map(|_| random.log(1e5) as u32 - 1).collect();
         let length = (frequencies.iter().sum::<u32>() + random.log(1e7) as u32).max(1);
         let scorer = Scorer::new(Parameters::new(k1, b).unwrap(), totals, &weights);
@@ -45,10 +46,10 @@ fn scores_are_those_of_the_formula() {
 
 #[test]
 fn sums_do_not_depend_on_their_order_and_bounds_hold() {
-    let mut random = Random(2);
+    let mut random = Rng::with_seed(2);
     for _ in 0..2000 {
         let (k1, b) =
-            ([0.0, 1e-9, 1.2, 50.0, 1e9, f64::MAX][random.below(6)], [0.0, 0.75, 1.0][random.below(3)]);
+            ([0.0, 1e-9, 1.2, 50.0, 1e9, f64::MAX][random.usize(..6)], [0.0, 0.75, 1.0][random.usize(..3)]);
         let weights: Vec<f64> = (0..9).map(|_| random.log(1e6) * 1e-4).collect();
         let totals = Totals { chunks: 1000, sum_length: random.log(1e7) as i64 };
         let scorer = Scorer::new(Parameters::new(k1, b).unwrap(), totals, &weights);
@@ -59,8 +60,8 @@ fn sums_do_not_depend_on_their_order_and_bounds_hold() {
             let part = scorer.part(*weight, frequency, length);
             let bound = scorer.upper_bound(
                 *weight,
-                frequency + random.below(2) as u32,
-                length - random.below(2) as u32,
+                frequency + random.usize(..2) as u32,
+                length - random.usize(..2) as u32,
             );
             assert!(part >= scorer.unit() && part <= bound && bound.is_finite(), "{part} {bound} {scorer:?}");
             parts.push(part);

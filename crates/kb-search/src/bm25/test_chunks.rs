@@ -11,31 +11,17 @@ use super::score::{Scorer, Totals};
 use super::search::{Question, search};
 use super::terms::Terms;
 use super::top::{Hit, Top};
+use fastrand::Rng;
 use std::collections::BTreeMap;
 
-/// SplitMix64.
-pub struct Random(pub u64);
+pub trait Log {
+    /// A number from 1 to `most`; small ones are as likely as large ones.
+    fn log(&mut self, most: f64) -> f64;
+}
 
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-
-    /// A random number with a uniformly distributed logarithm.
-    pub fn log(&mut self, most: f64) -> f64 {
-        most.powf(self.unit())
+impl Log for Rng {
+    fn log(&mut self, most: f64) -> f64 {
+        most.powf(self.f64())
     }
 }
 
@@ -47,15 +33,15 @@ pub fn word(rank: usize) -> Vec<u8> {
 }
 
 /// A chunk over a vocabulary in which the frequency of a word falls with its rank. Every chunk has word 0.
-pub fn random_terms(random: &mut Random, vocabulary: usize) -> Terms {
-    let count = random.below(40);
+pub fn random_terms(random: &mut Rng, vocabulary: usize) -> Terms {
+    let count = random.usize(..40);
     let words = (0..count).map(|_| {
         let rank = random.log(vocabulary as f64) as usize - 1;
-        let frequency = if random.below(50) == 0 { random.log(1e5) as u32 } else { 1 };
+        let frequency = if random.usize(..50) == 0 { random.log(1e5) as u32 } else { 1 };
         (word(rank), frequency)
     });
     let words: Vec<_> = words.chain([(word(0), 1)]).collect();
-    let long = (random.below(300) == 0).then(|| (b"long".to_vec(), random.log(1e7) as u32));
+    let long = (random.usize(..300) == 0).then(|| (b"long".to_vec(), random.log(1e7) as u32));
     Terms::new(words.into_iter().chain(long))
 }
 
@@ -189,12 +175,12 @@ pub fn naive_idf(df: i64, chunks: i64) -> f64 {
 }
 
 /// Ascending postings with random gaps, most of them small and some huge.
-pub fn random_postings(random: &mut Random, count: usize, gap: f64) -> Vec<Posting> {
-    let mut chunk = random.below(5) as u64;
+pub fn random_postings(random: &mut Rng, count: usize, gap: f64) -> Vec<Posting> {
+    let mut chunk = random.usize(..5) as u64;
     let mut postings = Vec::new();
     while postings.len() < count && chunk < u64::from(u32::MAX) {
         let frequency =
-            if random.below(20) == 0 { random.log(1e5) as u32 } else { 1 + random.below(3) as u32 };
+            if random.usize(..20) == 0 { random.log(1e5) as u32 } else { 1 + random.usize(..3) as u32 };
         let length = frequency + random.log(1e7) as u32;
         postings.push(Posting { chunk: chunk as u32, frequency, length });
         chunk += random.log(gap) as u64;

@@ -139,7 +139,7 @@ fn fill(group: Range<usize>, units: &[usize], distances: &[f32], size: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunk::tests::Random;
+    use fastrand::Rng;
 
     #[test]
     fn sentences_are_cut_where_they_differ_most() {
@@ -175,13 +175,13 @@ mod tests {
 
     #[test]
     fn every_sentence_is_in_one_group_and_groups_are_within_the_size() {
-        let mut random = Random(7);
+        let mut random = Rng::with_seed(7);
         for _ in 0..2000 {
-            let count = 1 + random.below(40);
-            let units: Vec<usize> = (0..count).map(|_| 1 + random.below(60)).collect();
-            let distances: Vec<f32> = (1..count).map(|_| random.below(1000) as f32 / 500.0).collect();
-            let size = 60 + random.below(200);
-            let groups = groups(&units, &distances, 0.01 * (1 + random.below(99)) as f64, size);
+            let count = 1 + random.usize(..40);
+            let units: Vec<usize> = (0..count).map(|_| 1 + random.usize(..60)).collect();
+            let distances: Vec<f32> = (1..count).map(|_| random.usize(..1000) as f32 / 500.0).collect();
+            let size = 60 + random.usize(..200);
+            let groups = groups(&units, &distances, 0.01 * (1 + random.usize(..99)) as f64, size);
             let mut next = 0;
             for group in groups {
                 assert_eq!(group.start, next);

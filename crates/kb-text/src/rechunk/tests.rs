@@ -1,8 +1,9 @@
 //! Tests of splitting again after an edit.
 
 use super::*;
-use crate::chunk::tests::{Random, check, chunking, cut, marks, paragraph};
+use crate::chunk::tests::{check, chunking, cut, marks, paragraph};
 use crate::tokenizer::tests::wordpiece;
+use fastrand::Rng;
 use std::collections::HashSet;
 
 /// Splits again as Markdown or as plain text.
@@ -31,10 +32,10 @@ fn hashes(chunks: &[Chunk]) -> HashSet<[u8; 32]> {
     chunks.iter().map(Chunk::hash).collect()
 }
 
-fn paragraphs(random: &mut Random, count: usize, words: usize) -> Vec<String> {
+fn paragraphs(random: &mut Rng, count: usize, words: usize) -> Vec<String> {
     (0..count)
         .map(|i| {
-            let length = 1 + random.below(words);
+            let length = 1 + random.usize(..words);
             format!("P{i} {}", paragraph(random, length))
         })
         .collect()
@@ -54,10 +55,10 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
         (7, Strategy::Recursive, 15, 120, 400),
         (8, Strategy::Markdown, 15, 120, 400),
     ] {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let setting = chunking(strategy, 100, overlap, Unit::Tokens);
         let mut fresh = |name: &str| loop {
-            let length = 1 + random.below(most_words);
+            let length = 1 + random.usize(..most_words);
             let text = format!("{name} {}", paragraph(&mut random, length));
             if words.count(&text, &Bounds::none()).unwrap() <= longest {
                 return text;
@@ -106,27 +107,27 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
 #[test]
 fn any_edit_at_all_keeps_every_promise() {
     let tokenizers = [Tokenizer::words(), wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap()];
-    let mut random = Random(42);
+    let mut random = Rng::with_seed(42);
     for round in 0..400 {
         let tokenizer = &tokenizers[round % 3];
         let strategy =
-            [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None][random.below(4)];
-        let unit = [Unit::Tokens, Unit::Characters][random.below(2)];
-        let size = 1 + random.below(60);
-        let setting = chunking(strategy, size, random.below(size), unit);
+            [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None][random.usize(..4)];
+        let unit = [Unit::Tokens, Unit::Characters][random.usize(..2)];
+        let size = 1 + random.usize(..60);
+        let setting = chunking(strategy, size, random.usize(..size), unit);
         // The texts have little variety, so that runs of equal chunks test whether the two ends cross.
-        let count = random.below(20);
-        let mut text: Vec<char> = match random.below(2) {
+        let count = random.usize(..20);
+        let mut text: Vec<char> = match random.usize(..2) {
             0 => paragraphs(&mut random, count, 12).join("\n\n").chars().collect(),
             _ => "again and again\n\n".repeat(count).chars().collect(),
         };
         let mut chunks =
             cut(&text.iter().collect::<String>(), &setting, tokenizer, true, &Bounds::none()).unwrap();
         for _ in 0..5 {
-            let from = [0, text.len(), random.below(text.len() + 1)][random.below(3)];
-            let to = (from + [0, 1, random.below(80)][random.below(3)]).min(text.len());
+            let from = [0, text.len(), random.usize(..text.len() + 1)][random.usize(..3)];
+            let to = (from + [0, 1, random.usize(..80)][random.usize(..3)]).min(text.len());
             let insert =
-                ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字"][random.below(7)];
+                ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字"][random.usize(..7)];
             text.splice(from..to, insert.chars());
             let edited: String = text.iter().collect();
             chunks = recut(&edited, &setting, tokenizer, true, &previous(&chunks), &Bounds::none()).unwrap();
@@ -137,7 +138,7 @@ fn any_edit_at_all_keeps_every_promise() {
 
 #[test]
 fn an_unchanged_text_and_one_with_other_white_space_at_its_end_keep_all_chunks() {
-    let mut random = Random(8);
+    let mut random = Rng::with_seed(8);
     let words = Tokenizer::words();
     for overlap in [0, 12] {
         let setting = chunking(Strategy::Recursive, 80, overlap, Unit::Tokens);
@@ -215,7 +216,7 @@ fn chunks_of_another_text_do_no_harm() {
 #[test]
 fn small_remainders_of_repeated_edits_do_not_add_up() {
     let words = Tokenizer::words();
-    let mut random = Random(21);
+    let mut random = Rng::with_seed(21);
     let setting = chunking(Strategy::Recursive, 100, 0, Unit::Tokens);
     let mut parts = paragraphs(&mut random, 200, 30);
     let mut chunks = cut(&parts.join("\n\n"), &setting, &words, false, &Bounds::none()).unwrap();
