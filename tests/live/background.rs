@@ -11,8 +11,7 @@ fn documents(count: u64) -> Vec<Document> {
 
 #[test]
 fn a_fast_shutdown_in_the_middle_of_work_takes_seconds_and_loses_nothing() {
-    let cluster = crate::cluster!(PRELOAD);
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!(PRELOAD);
     db.create_slow_embedder(32);
     db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
     db.put_all("k", &documents(60));
@@ -27,8 +26,7 @@ fn a_fast_shutdown_in_the_middle_of_work_takes_seconds_and_loses_nothing() {
 
 #[test]
 fn a_reload_gives_worker_and_gateway_their_new_settings() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "minilm", "{}");
     db.put("k", "d", "A text.");
     db.wait("k");
@@ -48,8 +46,7 @@ fn a_reload_gives_worker_and_gateway_their_new_settings() {
 
 #[test]
 fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 1}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v')");
     let session = niceness(db.one("SELECT pg_backend_pid()")).unwrap();
@@ -71,8 +68,8 @@ fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
 
 #[test]
 fn sessions_have_the_processor_before_the_processes_that_help_to_build_an_index() {
-    let cluster = crate::cluster!("min_parallel_table_scan_size = 0", "max_parallel_maintenance_workers = 2");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) =
+        crate::connected!("min_parallel_table_scan_size = 0", "max_parallel_maintenance_workers = 2");
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let session = niceness(db.one("SELECT pg_backend_pid()")).unwrap();
     db.put_all("k", &documents(12_000));
@@ -126,8 +123,7 @@ const WORKER: &str =
 
 #[test]
 fn no_transaction_is_held_while_a_model_works() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_slow_embedder(32);
     db.create_kb("k", "slow", r#"{"size": 100, "overlap": 5}"#);
     db.put_all("k", &documents(60));
@@ -151,8 +147,7 @@ fn no_transaction_is_held_while_a_model_works() {
 
 #[test]
 fn while_the_gateway_does_not_answer_the_worker_holds_no_transaction_and_no_row() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
     db.put_all("k", &documents(40));
@@ -191,8 +186,7 @@ fn while_the_gateway_does_not_answer_the_worker_holds_no_transaction_and_no_row(
 
 #[test]
 fn statistics_count_what_a_worker_changes_while_it_runs() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
@@ -205,8 +199,7 @@ fn statistics_count_what_a_worker_changes_while_it_runs() {
 
 #[test]
 fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session() {
-    let cluster = crate::cluster!("log_min_messages = debug1", "kb.worker_idle_timeout = '1s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = debug1", "kb.worker_idle_timeout = '1s'");
     db.create_kb("k", "hash", "{}");
     let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
     let sessions = || (0..4).map(|_| cluster.connect(APP)).collect::<Vec<_>>();

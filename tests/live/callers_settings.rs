@@ -250,8 +250,7 @@ fn compiled(cluster: &Cluster, process: &str) -> Vec<String> {
 
 #[test]
 fn no_statement_of_kb_is_compiled_whatever_it_is_estimated_to_cost() {
-    let cluster = crate::cluster!("log_min_messages = debug1", "jit_above_cost = 0");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = debug1", "jit_above_cost = 0");
     // The server has a compiler, and this statement uses it.
     db.run("SELECT count(*) FROM pg_class");
     if compiled(&cluster, "client backend").is_empty() {

@@ -1,7 +1,7 @@
 //! chunking.context: text that is embedded with a chunk and finds it, but is not part of its text.
 
 use crate::stub::{Options, Stub};
-use crate::support::{APP, Db};
+use crate::support::Db;
 
 const CHUNKING: &str = r#"{"strategy": "markdown", "size": 20, "overlap": 0, "context": "title > heading"}"#;
 const TEXT: &str = "# Leave\n\n## Annual\n\nStaff have twenty eight days of it in every year, and some more.\n\n\
@@ -27,8 +27,7 @@ fn put(db: &mut Db, kb: &str, id: &str, content: &str, title: &str) -> String {
 #[test]
 fn a_chunk_is_embedded_and_found_with_its_context_which_is_not_in_its_text() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("remote", &stub, "{}");
     db.create_kb("k", "remote", CHUNKING);
     put(&mut db, "k", "d", TEXT, "Handbook");
@@ -64,8 +63,7 @@ fn a_chunk_is_embedded_and_found_with_its_context_which_is_not_in_its_text() {
 #[test]
 fn another_title_or_heading_is_another_context_and_costs_what_it_changes() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("remote", &stub, "{}");
     db.create_kb("k", "remote", CHUNKING);
     db.create_kb("plain", "remote", r#"{"strategy": "markdown", "size": 20, "overlap": 0}"#);
@@ -108,8 +106,7 @@ fn another_title_or_heading_is_another_context_and_costs_what_it_changes() {
 #[test]
 fn a_context_that_is_set_later_takes_a_replacement_and_adopts_no_vector() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("remote", &stub, "{}");
     db.create_kb("k", "remote", r#"{"strategy": "none"}"#);
     put(&mut db, "k", "d", "Ships in the harbor.", "Log");

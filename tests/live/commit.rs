@@ -5,8 +5,7 @@ use crate::support::{APP, SOON, assert_sound, chunk_set, signal, texts, until};
 
 #[test]
 fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");
     db.put("k", "a", "A text that never was.");
@@ -31,8 +30,7 @@ fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
 
 #[test]
 fn what_a_savepoint_takes_back_never_was() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");
     db.put("k", "kept", "The first one stays.");
@@ -47,8 +45,7 @@ fn what_a_savepoint_takes_back_never_was() {
 
 #[test]
 fn kb_wait_does_not_wait_for_what_a_savepoint_took_back() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN; SAVEPOINT s");
     db.put("k", "undone", "It goes.");
@@ -57,8 +54,7 @@ fn kb_wait_does_not_wait_for_what_a_savepoint_took_back() {
 
 #[test]
 fn kb_wait_refuses_to_wait_for_its_own_transaction() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");
     db.put("k", "a", "Not committed yet.");
@@ -73,8 +69,7 @@ fn kb_wait_refuses_to_wait_for_its_own_transaction() {
 fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
     const SESSIONS: usize = 4;
     const EACH: usize = 30;
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     // Each document has one chunk, and documents of several windows of the model are too long for it.
     db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
     std::thread::scope(|scope| {
@@ -108,8 +103,7 @@ fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
 
 #[test]
 fn a_commit_while_the_worker_leaves_is_not_forgotten() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'");
     db.create_kb("k", "hash", "{}");
     let oid: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
     let pid_file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{oid}.pid"));
@@ -125,8 +119,7 @@ fn a_commit_while_the_worker_leaves_is_not_forgotten() {
 
 #[test]
 fn fifty_edits_of_a_document_end_as_the_last_one() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     for kb in ["many", "once"] {
         db.create_kb(kb, "static", r#"{"size": 60}"#);
     }
@@ -145,8 +138,7 @@ fn fifty_edits_of_a_document_end_as_the_last_one() {
 
 #[test]
 fn sessions_that_edit_the_same_documents_end_as_the_last_commit() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "static", r#"{"size": 60}"#);
     db.create_kb("calm", "static", r#"{"size": 60}"#);
     std::thread::scope(|scope| {
@@ -174,8 +166,7 @@ fn sessions_that_edit_the_same_documents_end_as_the_last_commit() {
 
 #[test]
 fn a_put_is_searchable_right_after_wait_every_time() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "static", "{}");
     for i in 0..100 {
         let text = texts::paragraph(i, 30);
@@ -187,8 +178,7 @@ fn a_put_is_searchable_right_after_wait_every_time() {
 
 #[test]
 fn the_commit_of_a_put_and_nothing_else_wakes_a_worker_that_waits() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
     db.put("k", "a", "The first text starts the worker.");
     db.wait("k");
@@ -214,8 +204,7 @@ fn the_commit_of_a_put_and_nothing_else_wakes_a_worker_that_waits() {
 
 #[test]
 fn a_prepared_transaction_counts_from_its_commit() {
-    let cluster = crate::cluster!("max_prepared_transactions = 5");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("max_prepared_transactions = 5");
     db.create_kb("k", "hash", "{}");
     for (id, end) in [("kept", "COMMIT"), ("gone", "ROLLBACK")] {
         db.run("BEGIN");

@@ -1,12 +1,11 @@
 //! Settings side by side: for each question, and tuned for the number of rows that are asked for.
 
 use super::evaluate::{fill, put};
-use crate::support::{APP, texts};
+use crate::support::texts;
 
 #[test]
 fn settings_are_compared_question_by_question_and_tuned_as_far_as_is_asked() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "k");
     put(&mut db, "k", "q1", &texts::paragraph(3, 30), r#"["d3"]"#);
     let question = texts::paragraph(7, 30);

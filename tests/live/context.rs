@@ -24,8 +24,7 @@ fn documents(rows: &[Row]) -> Vec<&str> {
 
 #[test]
 fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
     // Two hundred chunks of one document are nearer than any other, followed by fifty texts that are nearly
     // equal.
@@ -67,8 +66,7 @@ fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
 
 #[test]
 fn mmr_gives_what_is_unlike_the_rows_before_and_its_order_is_that_of_rank_score() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     for i in 0..20 {
         db.put("k", &format!("same{i}"), &format!("harbor river bridge tower{}", " note".repeat(i)));
@@ -120,8 +118,7 @@ fn check_slices(db: &mut Db, rows: &[Row]) {
 
 #[test]
 fn a_row_with_its_neighbors_is_a_slice_of_its_document_and_no_text_comes_twice() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     for (kb, overlap) in [("plain", 0), ("overlapping", 15)] {
         db.create_kb(kb, "hash", &format!(r#"{{"size": 30, "overlap": {overlap}}}"#));
         for i in 0..5 {
@@ -153,8 +150,7 @@ fn a_row_with_its_neighbors_is_a_slice_of_its_document_and_no_text_comes_twice()
 
 #[test]
 fn a_section_is_the_text_below_its_heading() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "markdown", "size": 12, "overlap": 0}"#);
     let page = "# Handbook\n\nRead it all.\n\n## Leave\n\nEverybody has thirty days of leave.\n\nThey are taken until March.\n\n\
                 ### Sick leave\n\nWho is sick says so before nine.\n\n## Travel\n\nTrains are paid.";
@@ -177,8 +173,7 @@ fn a_section_is_the_text_below_its_heading() {
 
 #[test]
 fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
     let notes: Vec<String> =
         (0..9).map(|i| format!("Note {i} is about the {} harbor.", texts::paragraph(i, 3))).collect();
@@ -203,8 +198,7 @@ fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
 
 #[test]
 fn quotes_that_meet_are_each_told_whole() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "a", "あいうえおかきくけこ");
     db.put("k", "b", "さしすせそたちつてと");
@@ -218,8 +212,7 @@ fn quotes_that_meet_are_each_told_whole() {
 
 #[test]
 fn surroundings_and_quotes_are_only_of_what_the_caller_may_read() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; SET kb.tenant = 'shared'");
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
     db.put("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
@@ -264,8 +257,7 @@ fn uuid_of_nothing() -> &'static str {
 
 #[test]
 fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "minilm", r#"{"size": 40, "overlap": 0}"#);
     for i in 0..30 {
         db.put("k", &format!("d{i}"), &texts::paragraph(i, 60));
@@ -332,8 +324,7 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
 
 #[test]
 fn knowledge_bases_of_two_embedders_are_queried_together_without_comparing_scores() {
-    let cluster = crate::cluster!("wal_level = replica");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("wal_level = replica");
     // Two embedders, whose scores differ.
     db.create_kb("hashed", "hash", "{}");
     db.create_kb("model", "minilm", "{}");

@@ -51,8 +51,7 @@ fn a_chunk_that_has_a_vector_or_is_gone_or_locked_costs_no_other_its_vector() {
 
 #[test]
 fn a_chunk_whose_id_another_has_costs_no_other_its_place() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", CHUNKING);
     put(&mut db, "a");
     put(&mut db, "b");
@@ -80,8 +79,7 @@ fn a_chunk_whose_id_another_has_costs_no_other_its_place() {
 #[test]
 fn a_table_without_its_trigger_gets_no_vector_of_a_chunk_that_is_gone() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let table = create_held(&mut db, &stub);
     db.run(&format!("DROP TRIGGER vector_written ON {table}"));
     put(&mut db, "a");
@@ -134,8 +132,7 @@ fn a_build_that_is_being_deleted_gets_no_chunks() {
 
 #[test]
 fn what_others_have_made_of_the_tables_holds_for_what_the_worker_writes() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", CHUNKING);
     let table = vector_table(&mut db, "k");
     db.run(&format!(
@@ -172,8 +169,7 @@ fn what_others_have_made_of_the_tables_holds_for_what_the_worker_writes() {
 
 #[test]
 fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("ALTER DATABASE app SET client_encoding = 'LATIN1'");
     db.create_kb("k", "hash", CHUNKING);
     let text = "Grüße aus Köln, 東京 und Ελλάδα.";

@@ -62,8 +62,7 @@ fn drop_extension_succeeds_while_the_worker_works_and_the_extension_can_come_bac
 
 #[test]
 fn an_extension_made_again_at_once_is_served_without_preload() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let oid: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
     let pid_file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{oid}.pid"));
     for i in 0..4 {
@@ -96,8 +95,7 @@ fn drop_database_succeeds_while_the_worker_works() {
 
 #[test]
 fn drop_database_succeeds_while_an_index_is_built() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 64}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
     let documents = texts::documents(0..6000, 30);

@@ -28,8 +28,7 @@ fn what_is_deleted_is_gone_for_the_next_statement_and_for_others_at_commit() {
 
 #[test]
 fn a_document_deleted_while_it_is_processed_does_not_come_back() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     for round in 0..3 {
@@ -52,8 +51,7 @@ fn a_document_deleted_while_it_is_processed_does_not_come_back() {
 
 #[test]
 fn a_document_deleted_and_put_again_while_it_is_processed_is_the_new_one() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     let old = texts::text(1, 60, 40);
@@ -96,8 +94,7 @@ fn deleting_a_document_takes_no_job_of_one_that_is_put_in_its_place_meanwhile() 
 
 #[test]
 fn a_job_whose_document_the_owner_deleted_by_hand_is_dropped() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     for how in ["DELETE FROM kb.documents", "TRUNCATE kb.documents CASCADE"] {
         db.run("BEGIN");
@@ -114,8 +111,7 @@ fn a_job_whose_document_the_owner_deleted_by_hand_is_dropped() {
 
 #[test]
 fn a_knowledge_base_dropped_while_it_is_processed_is_gone() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     db.create_kb("other", "slow", CHUNKING);
@@ -135,8 +131,7 @@ fn a_knowledge_base_dropped_while_it_is_processed_is_gone() {
 
 #[test]
 fn a_delete_looks_into_no_vector_table_of_another_knowledge_base() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for id in ["one", "two", "three"] {
         db.create_kb(id, "hash", r#"{"strategy": "fixed", "size": 5, "overlap": 0}"#);
         db.put(id, "d", &texts::text(1, 5, 40));
@@ -165,8 +160,7 @@ fn a_delete_looks_into_no_vector_table_of_another_knowledge_base() {
 
 #[test]
 fn no_vector_is_without_its_chunk_whoever_writes_or_deletes() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_vector_db('shared', dimension => (SELECT dimension FROM kb.embedders WHERE id = 'hash'))");
     for id in ["a", "b"] {
         let chunking = r#"{"strategy": "fixed", "size": 5, "overlap": 0}"#;

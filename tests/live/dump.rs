@@ -166,8 +166,7 @@ fn a_restored_database_goes_on_as_if_nothing_had_happened() {
 
 #[test]
 fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(r#"SELECT kb.create_knowledge_base('k', 'hash', chunking => '{"strategy": "none"}', retrieval => '{"mode": "keyword"}')"#);
     db.put_all("k", &texts::documents(0..400, 25));
     db.wait("k");
@@ -230,8 +229,7 @@ fn a_restored_extension_can_be_dropped_as_any() {
 
 #[test]
 fn work_that_waited_when_the_dump_was_made_is_done_in_the_restored_database() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
     let documents: Vec<Document> =

@@ -8,8 +8,7 @@ const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
 
 #[test]
 fn an_edit_during_processing_ends_at_the_edit() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     db.create_kb("calm", "slow", CHUNKING);
@@ -31,8 +30,7 @@ fn an_edit_during_processing_ends_at_the_edit() {
 
 #[test]
 fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     let (one, two) = (texts::text(1, 4, 40), texts::text(2, 60, 40));
@@ -49,8 +47,7 @@ fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version
 
 #[test]
 fn what_is_deleted_put_again_or_edited_while_it_is_cut_ends_as_it_was_put_last() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let tokens = r#"{"tokenizer": "cl100k_base", "size": 500}"#;
     db.create_kb("k", "hash", tokens);
     db.create_kb("calm", "hash", tokens);
@@ -89,8 +86,7 @@ fn vector_rows(db: &mut Db, kb: &str) -> BTreeMap<String, String> {
 
 #[test]
 fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     // Overlap has its default value, so a chunk's neighbours contain some of its text.
     db.create_kb("k", "static", r#"{"size": 60}"#);
     let mut paragraphs = texts::paragraphs(7, 1100, 40);
@@ -125,8 +121,7 @@ fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
 
 #[test]
 fn metadata_alone_changes_nothing_but_metadata() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "static", CHUNKING);
     let text = texts::text(1, 5, 40);
     db.put("k", "d", &text);
@@ -141,8 +136,7 @@ fn metadata_alone_changes_nothing_but_metadata() {
 
 #[test]
 fn an_edit_that_waits_for_a_commit_does_not_stop_the_other_documents() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "static", CHUNKING);
     db.put("k", "held", &texts::paragraph(1, 20));
     db.wait("k");
@@ -161,8 +155,7 @@ fn an_edit_that_waits_for_a_commit_does_not_stop_the_other_documents() {
 
 #[test]
 fn a_live_edit_goes_ahead_of_a_backfill() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let documents = texts::documents(0..400, 40);
@@ -184,8 +177,7 @@ fn a_live_edit_goes_ahead_of_a_backfill() {
 
 #[test]
 fn processing_documents_writes_none_of_their_indexes_again() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'", "autovacuum = off");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'", "autovacuum = off");
     db.create_kb("k", "hash", CHUNKING);
     for (round, words) in ["river", "harbor"].into_iter().enumerate() {
         let document = |n: usize| Document::new(format!("d{n}"), format!("Text {n} of a {words}, {round}."));

@@ -33,8 +33,7 @@ fn assert_near(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn the_measures_are_those_of_the_rows_that_a_query_gives() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "k");
     // The first row is known: the text itself.
     put(&mut db, "k", "q1", &texts::paragraph(3, 30), r#"["d3"]"#);
@@ -89,8 +88,7 @@ fn the_measures_are_those_of_the_rows_that_a_query_gives() {
 
 #[test]
 fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judged() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
     // All chunks of one document have the words of the question, so more chunks are requested, until the
     // other document appears.
@@ -148,8 +146,7 @@ fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judg
 
 #[test]
 fn a_set_in_beirs_form_is_loaded_as_it_is_or_not_at_all() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "k");
     let queries: String = (0..30)
         .map(|i| {
@@ -187,8 +184,7 @@ fn a_set_in_beirs_form_is_loaded_as_it_is_or_not_at_all() {
 
 #[test]
 fn sets_are_their_tenants_and_readers_only_measure() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
     db.run("SET kb.tenant = 'a'");
     fill(&mut db, "k");
@@ -222,8 +218,7 @@ fn sets_are_their_tenants_and_readers_only_measure() {
 
 #[test]
 fn tuning_finds_the_better_mode_and_changes_nothing_by_chance() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "k");
     // Only full text search finds this: feature hashing knows no stems.
     let word =
@@ -260,8 +255,7 @@ fn tuning_finds_the_better_mode_and_changes_nothing_by_chance() {
 
 #[test]
 fn tuning_proposes_hybrid_if_each_leg_finds_what_the_other_misses_and_applies_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "k");
     // Questions that use another ending are found only by words, because of their stems; questions with words
     // that every text has are found only by meaning.
@@ -293,8 +287,7 @@ fn tuning_proposes_hybrid_if_each_leg_finds_what_the_other_misses_and_applies_it
 
 #[test]
 fn what_an_index_misses_is_measured_and_told_by_health() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(r#"SELECT kb.create_vector_db('v', dimension => 384, config => '{"m": 8, "ef_construction": 16, "min_rows": 500}')"#);
     db.run(r#"SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{"strategy": "none"}')"#);
     let ids: Vec<String> = (0..3000).map(|i| format!("d{i}")).collect();

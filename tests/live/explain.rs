@@ -134,8 +134,7 @@ fn where_a_chunk_stands_is_told_for_each_leg() {
 
 #[test]
 fn a_chunk_in_the_passage_of_another_is_said_to_be_in_the_answer() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
     db.put("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
     db.wait("k");

@@ -13,8 +13,7 @@ fn failure(db: &mut Db, kb: &str) -> (String, String, String, i32) {
 #[test]
 fn a_document_that_takes_too_long_fails_alone_while_anothers_goes_through() {
     // Small documents are never refused because of their time, however slow the machine is.
-    let cluster = crate::cluster!("kb.extract_timeout = '1ms'");
-    let mut slow = cluster.connect(APP);
+    let (cluster, mut slow) = crate::connected!("kb.extract_timeout = '1ms'");
     slow.run("SET kb.tenant = 'slow'");
     slow.create_kb("slow", "hash", r#"{"size": 20, "overlap": 10}"#);
     let mut other = cluster.connect(APP);
@@ -34,8 +33,8 @@ fn a_document_that_takes_too_long_fails_alone_while_anothers_goes_through() {
 
 #[test]
 fn a_document_that_becomes_too_many_chunks_or_too_much_text_fails_alone() {
-    let cluster = crate::cluster!("kb.max_chunks_per_document = 500", "kb.max_extracted_size = '1MB'");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) =
+        crate::connected!("kb.max_chunks_per_document = 500", "kb.max_extracted_size = '1MB'");
     let words = "a word and another ".repeat(5_000);
     let bold = "<blockquote>".repeat(90) + &"some words<br>".repeat(20_000);
     for (kb, id, content, setting) in [
@@ -55,8 +54,7 @@ fn a_document_that_becomes_too_many_chunks_or_too_much_text_fails_alone() {
 
 #[test]
 fn an_overlap_of_nearly_size_that_is_stored_no_longer_multiplies_a_document() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let refused = db.fault(
         r#"SELECT kb.create_knowledge_base('k', 'hash', chunking => '{"size": 200, "overlap": 199}')"#,
     );
@@ -77,8 +75,7 @@ fn an_overlap_of_nearly_size_that_is_stored_no_longer_multiplies_a_document() {
 
 #[test]
 fn kb_chunk_is_cancelled_in_the_middle_of_its_work() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SET kb.default_embedder = 'hash'");
     // Without a cancellation each fails in another way, and only at its end, so a late cancellation is
     // noticed.

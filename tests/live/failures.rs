@@ -2,12 +2,11 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
-use crate::support::{APP, LONG, SOON, assert_sound, texts, until, vector_table};
+use crate::support::{LONG, SOON, assert_sound, texts, until, vector_table};
 
 #[test]
 fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
     let documents: Vec<Document> = (0..20)
         .map(|i| {
@@ -40,8 +39,7 @@ fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
 
 #[test]
 fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SET kb.tenant = 'acme'");
     db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
     let documents = texts::documents(0..40, 700);
@@ -70,8 +68,7 @@ fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
 
 #[test]
 fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
     db.put("k", "d", "The farmer sells apples at the market.");
     db.wait("k");
@@ -85,8 +82,7 @@ fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
 
 #[test]
 fn one_knowledge_base_that_cannot_work_stops_no_other() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("bad", "minilm", r#"{"strategy": "none"}"#);
     db.create_kb("good", "minilm", "{}");
     let bad = texts::documents(0..40, 700);
@@ -103,8 +99,7 @@ fn one_knowledge_base_that_cannot_work_stops_no_other() {
 #[test]
 fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!("kb.lease_duration = '10s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10s'");
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
@@ -133,8 +128,7 @@ fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
 #[test]
 fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("old", &stub, "{}");
     db.create_kb("k", "old", r#"{"strategy": "none"}"#);
     let documents = texts::documents(0..20, 12);
@@ -162,8 +156,7 @@ fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
 #[test]
 fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_seen() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("old", &stub, "{}");
     db.run("SELECT kb.create_embedder('short', 'hash', config => '{\"max_input_tokens\": 5}')");
     db.create_kb("k", "old", r#"{"strategy": "none"}"#);
@@ -189,8 +182,7 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
 /// The disk is so full that not even the jobs can be given back.
 #[test]
 fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
-    let cluster = crate::cluster!("kb.lease_duration = '10min'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10min'");
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
@@ -218,8 +210,7 @@ fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
 
 #[test]
 fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for kb in ["k", "other"] {
         db.create_kb(kb, "hash", "{}");
         db.put(kb, "before", "A text about harbors.");
@@ -248,8 +239,7 @@ fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
 
 #[test]
 fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("kept", "hash", r#"{"strategy": "none"}"#);
     db.put("kept", "d", "a text");
     db.wait("kept");
@@ -270,8 +260,7 @@ fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
 
 #[test]
 fn failed_documents_are_found_by_an_index_of_their_own() {
-    let cluster = crate::cluster!("autovacuum = off");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("autovacuum = off");
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let document = |n: usize| Document::new(format!("d{n}"), format!("Text {n}."));
     db.put_all("k", &(0..2000).map(document).collect::<Vec<_>>());

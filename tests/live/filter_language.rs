@@ -277,8 +277,7 @@ fn index_all_keys(db: &mut Db) {
 
 #[test]
 fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     db.run("SET timezone = 'UTC'");
     let mut random = Random::new(3);
@@ -327,8 +326,7 @@ fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
 
 #[test]
 fn a_knowledge_base_that_names_its_keys_takes_no_others() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"allowed_metadata_keys\": [\"lang\", \"year\"]}');
          CREATE TABLE t (id int PRIMARY KEY, body text, lang text, secret text)",

@@ -312,8 +312,7 @@ fn an_exact_value_is_looked_up_in_the_index_on_metadata_by_readers_too() {
 
 #[test]
 fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; CREATE ROLE a LOGIN IN ROLE kb_writer");
     for kb in ["k", "l", "m"] {
         db.create_kb(kb, "hash", "{}");
@@ -362,8 +361,7 @@ fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them(
 
 #[test]
 fn an_index_on_a_key_that_cannot_be_made_is_tried_again_after_pauses_that_double() {
-    let cluster = crate::cluster!("log_min_messages = debug1");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = debug1");
     db.create_kb("k", "hash", "{}");
     // Its name is taken.
     let name: String = db.one("SELECT 'documents_number_' || left(md5('n'), 24)");

@@ -1,6 +1,6 @@
 //! Random filters. This part of the fuzzing of tests/fuzz is here because SQL decides what a filter keeps.
 
-use crate::support::{APP, Db, Fault, Random};
+use crate::support::{Db, Fault, Random};
 
 const KEYS: [&str; 6] = ["a", "b", "é", "", "a b\\\"c", "long key of several words"];
 const SCALARS: [&str; 18] = [
@@ -54,8 +54,7 @@ const KEPT: &str =
 
 #[test]
 fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let mut random = Random::new(1);
     let mut metadata: Vec<String> = (0..120).map(|_| object(&mut random, 2)).collect();

@@ -7,8 +7,7 @@ const QUESTION: &str = "SELECT * FROM kb.query('k', 'where is the harbor?')";
 
 #[test]
 fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_on() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "minilm", "{}");
     db.put("k", "d", "The harbor is south of the village.");
     db.wait("k");
@@ -42,8 +41,7 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_o
 fn a_gateway_that_says_nothing_is_given_up_on_and_costs_no_attempt() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     db.put_all("k", &texts::documents(0..5, 12));
@@ -64,8 +62,7 @@ fn a_gateway_that_says_nothing_is_given_up_on_and_costs_no_attempt() {
 
 #[test]
 fn a_query_that_waits_for_the_gateway_can_be_cancelled() {
-    let cluster = crate::cluster!("kb.gateway_timeout = '10min'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.gateway_timeout = '10min'");
     db.create_kb("k", "minilm", "{}");
     db.put("k", "d", "The harbor is south of the village.");
     db.wait("k");
@@ -142,8 +139,7 @@ fn a_gateway_that_ends_is_started_again_for_the_next_query() {
 
 #[test]
 fn bulk_calls_of_the_largest_size_are_passed_by_anothers_question() {
-    let cluster = crate::cluster!("kb.gateway_timeout = '10min'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.gateway_timeout = '10min'");
     db.create_kb("k", "minilm", "{}");
     db.put("k", "d", "The harbor is south of the village.");
     db.wait("k");
@@ -182,8 +178,7 @@ fn bulk_calls_of_the_largest_size_are_passed_by_anothers_question() {
 
 #[test]
 fn a_text_beyond_what_any_model_reads_is_refused_before_it_is_sent() {
-    let cluster = crate::cluster!("kb.max_document_size = '40MB'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.max_document_size = '40MB'");
     for embedder in ["minilm", "static", "hash"] {
         let fault = db.fault(&format!("SELECT kb.embed('{embedder}', ARRAY[repeat('word ', 5000000)])"));
         assert_eq!(fault.code, "54000", "{fault:?}");

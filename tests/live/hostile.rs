@@ -87,8 +87,7 @@ fn three_documents(db: &mut Db, kb: &str) {
 
 #[test]
 fn a_domain_whose_check_asks_hundreds_of_questions_frees_no_plan_in_use() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     three_documents(&mut db, "k");
     let begun = started(&mut db);
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
@@ -111,8 +110,7 @@ fn a_domain_whose_check_asks_hundreds_of_questions_frees_no_plan_in_use() {
 
 #[test]
 fn statements_nested_in_one_of_kb_by_a_trigger_free_no_plan_in_use() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     three_documents(&mut db, "k");
     db.create_kb("other", "hash", r#"{"strategy": "none"}"#);
     let begun = started(&mut db);
@@ -144,8 +142,7 @@ fn statements_nested_in_one_of_kb_by_a_trigger_free_no_plan_in_use() {
 
 #[test]
 fn a_superusers_question_calls_no_operator_that_somebody_made_in_public() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     three_documents(&mut db, "k");
     db.run("GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE ROLE mallory LOGIN");
     let mut mallory = cluster.connect_as(APP, "mallory");
@@ -183,8 +180,7 @@ fn of_others(db: &mut Db, tenant: &str) -> Vec<(String, String)> {
 
 #[test]
 fn a_tenants_own_operators_change_nothing_of_another() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer");
     for tenant in ["shared", "b"] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));

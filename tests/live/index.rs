@@ -15,8 +15,7 @@ pub fn indexes(db: &mut Db, table: &str) -> Vec<bool> {
 
 #[test]
 fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     // The same documents in a table that gets its index and in one that never does.
     db.run(
         "SELECT kb.create_vector_db('unindexed', dimension => 384, config => '{\"min_rows\": 100000000}')",
@@ -89,8 +88,7 @@ fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify
 
 #[test]
 fn writers_are_not_blocked_while_the_index_is_built() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 32}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
     let documents = texts::documents(0..3000, 25);
@@ -117,8 +115,7 @@ fn writers_are_not_blocked_while_the_index_is_built() {
 
 #[test]
 fn a_repeated_text_takes_one_place_among_top_k() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}')");
     let often = texts::paragraph(1, 25);
     let documents: Vec<Document> = (0..2000)
@@ -147,8 +144,7 @@ fn a_repeated_text_takes_one_place_among_top_k() {
 
 #[test]
 fn a_filter_that_keeps_too_many_to_compare_all_still_fills_top_k_by_the_index() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_embedder('tiny', 'hash', dimension => 16)");
     db.run("SELECT kb.create_knowledge_base('k', 'tiny', chunking => '{\"strategy\": \"none\"}')");
     // Half of them pass, which is more than are ever compared one by one.
@@ -177,8 +173,7 @@ fn a_filter_that_keeps_too_many_to_compare_all_still_fills_top_k_by_the_index() 
 
 #[test]
 fn vectors_too_wide_for_an_index_of_full_numbers_are_kept_and_found_as_halves() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_embedder('wide', 'hash', dimension => 2500)");
     db.run("SELECT kb.create_knowledge_base('k', 'wide', chunking => '{\"strategy\": \"none\"}')");
     let documents = texts::documents(0..2500, 25);

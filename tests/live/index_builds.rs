@@ -184,8 +184,7 @@ fn kb_status_says_how_far_an_index_is_to_who_sees_the_knowledge_base() {
 
 #[test]
 fn what_comes_faster_than_its_index_waits_for_it_but_not_for_ever_and_others_do_not() {
-    let cluster = crate::cluster!("kb.forced_tail = 20000");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.forced_tail = 20000");
     db.run("SELECT kb.create_embedder('small', 'hash', dimension => 16)");
     for kb in ["k", "other"] {
         db.run(&format!(

@@ -18,8 +18,7 @@ const BEING_BUILT: &str = "pg_stat_progress_create_index WHERE phase <> 'initial
 
 #[test]
 fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let mut other = cluster.connect(APP);
     let documents = texts::documents(0..1200, 10);
     for round in 0..12 {
@@ -89,8 +88,7 @@ fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
 
 #[test]
 fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_table() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let table = with_an_index_that_cannot_be_built(&mut db);
     db.wait("k");
     let line = format!("the index of table {table} (knowledge base \"k\") cannot be built: ");
@@ -101,8 +99,7 @@ fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_tabl
 
 #[test]
 fn an_index_for_which_several_processes_have_too_little_memory_is_built_by_one() {
-    let cluster = crate::cluster!("max_parallel_maintenance_workers = 2");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("max_parallel_maintenance_workers = 2");
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
     db.run(
@@ -134,8 +131,7 @@ fn starts(cluster: &Cluster) -> Vec<f64> {
 #[test]
 fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
     // The same worker runs all the time, because its successor would not know of these pauses.
-    let cluster = crate::cluster!("log_min_messages = debug1", "kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = debug1", "kb.worker_idle_timeout = '1h'");
     with_an_index_that_cannot_be_built(&mut db);
     db.wait("k");
     for number in 1..4 {
@@ -184,8 +180,7 @@ fn an_index_is_built_though_a_document_is_put_before_the_indexer_looks() {
 
 #[test]
 fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("broken", "hash", r#"{"strategy": "none"}"#);
     let broken = vector_table(&mut db, "broken");
     // This comes before any worker runs, because a worker that starts looks at all tables. A wrapper without
@@ -206,8 +201,7 @@ fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
 #[test]
 fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
     // The same worker runs all the time, because a worker that starts looks at all tables.
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     for kb in ["idle", "busy"] {
         db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
         db.put(kb, "d", "Ships lie in the harbor.");

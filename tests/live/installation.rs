@@ -66,8 +66,7 @@ fn a_superuser_who_reads_what_was_installed_runs_nothing_of_others() {
 
 #[test]
 fn a_schema_kb_that_is_not_the_installers_or_not_empty_is_refused() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE mallory");
     for trap in [
         "CREATE SCHEMA kb AUTHORIZATION mallory",
@@ -109,8 +108,7 @@ fn hint(fault: &Fault) -> String {
 
 #[test]
 fn a_role_that_reads_vectors_and_has_members_is_refused() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE \"Mallory\"; CREATE ROLE eve");
     db.run("GRANT kb_vectors TO \"Mallory\", eve");
     let fault = db.fault("CREATE EXTENSION kb");
@@ -122,8 +120,7 @@ fn a_role_that_reads_vectors_and_has_members_is_refused() {
 
 #[test]
 fn health_says_what_to_grant_after_pgvector_was_moved() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
@@ -141,8 +138,7 @@ fn health_says_what_to_grant_after_pgvector_was_moved() {
 
 #[test]
 fn health_warns_of_a_pgvector_that_can_corrupt_indexes_and_says_why() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     for (version, status, faults) in [
         ("0.7.4", "error", ""),
         ("0.8.0", "warning", "0.8.2, 0.8.3, 0.8.4"),
@@ -182,8 +178,7 @@ const RIGHTS_OF_GRABBER: &str = "SELECT format('%s on %s', a.privilege_type, o.n
 
 #[test]
 fn default_privileges_of_who_installs_kb_are_on_none_of_its_objects() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE grabber LOGIN");
     for grant in ["ALL ON TABLES", "ALL ON SEQUENCES", "ALL ON FUNCTIONS", "USAGE ON SCHEMAS"] {
         db.run(&format!("ALTER DEFAULT PRIVILEGES GRANT {grant} TO grabber WITH GRANT OPTION"));
@@ -205,8 +200,7 @@ fn default_privileges_of_who_installs_kb_are_on_none_of_its_objects() {
 
 #[test]
 fn health_tells_of_rights_on_kbs_objects_that_kb_did_not_give() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE grabber; CREATE TABLE mine (a int); GRANT SELECT ON mine TO grabber");
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");

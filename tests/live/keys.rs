@@ -10,8 +10,7 @@ const MARK: &str = "5f1e9b7c";
 
 #[test]
 fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
-    let cluster = crate::cluster!("log_min_messages = debug1", "log_error_verbosity = verbose");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = debug1", "log_error_verbosity = verbose");
     db.run("SELECT kb.create_embedder('e', 'openai', 'm', 8, 'https://one.example', 'kb:one')");
     db.run(
         "CREATE FUNCTION give(k text) RETURNS void LANGUAGE plpgsql AS $$BEGIN PERFORM kb.set_secret('a/b', k); END$$",
@@ -153,8 +152,7 @@ fn set(db: &mut Db, key: &str) {
 fn a_sealed_key_is_in_no_file_of_the_data_directory_and_works() {
     const OPEN: &str = "sk-open-99887766";
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     // Without a sealing key the database stores it as it is, which also shows that the search looks in the
     // right place.
     set(&mut db, OPEN);
@@ -181,8 +179,7 @@ fn a_sealed_key_is_in_no_file_of_the_data_directory_and_works() {
 #[test]
 fn documents_wait_and_do_not_fail_while_the_sealing_key_is_another_or_missing() {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     seal(&cluster, &mut db, Some("first"));
     set(&mut db, KEY);
     let url = stub.base_url("openai");
@@ -211,8 +208,7 @@ fn documents_wait_and_do_not_fail_while_the_sealing_key_is_another_or_missing() 
 
 #[test]
 fn an_embedder_that_names_the_sealing_key_is_refused() {
-    let cluster = crate::cluster!("kb.secret_key = 'env:KB_SEALING'");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.secret_key = 'env:KB_SEALING'");
     db.run("SELECT kb.create_embedder('e', 'openai', 'm', 8, 'https://one.example')");
     for statement in [
         "SELECT kb.create_embedder('x', 'openai', 'm', 8, 'https://one.example', 'env:KB_SEALING')",

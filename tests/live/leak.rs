@@ -321,8 +321,7 @@ const WITH_STATISTICS: &[&str] = &[
 
 #[test]
 fn explain_expects_as_many_rows_of_a_frequent_guess_as_of_an_absent_one() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SET kb.tenant = 'them'");
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let documents: Vec<Document> = (0..400)

@@ -31,8 +31,7 @@ fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
     for how in ["changed", "unchanged", "deleted"] {
         for end in ["COMMIT", "ROLLBACK"] {
             let stub = Stub::start(Options::default());
-            let cluster = crate::cluster!("kb.lease_duration = '10s'");
-            let mut db = cluster.connect(APP);
+            let (cluster, mut db) = crate::connected!("kb.lease_duration = '10s'");
             let large = under_way(&mut db, &stub);
             let mut open = cluster.connect(APP);
             open.run("BEGIN");
@@ -72,8 +71,7 @@ fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
 #[test]
 fn a_locked_vector_table_delays_only_its_knowledge_base_and_nothing_is_paid_twice() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     under_way(&mut db, &stub);
     let table = vector_table(&mut db, "k");
     let mut open = cluster.connect(APP);
@@ -99,8 +97,7 @@ fn a_locked_vector_table_delays_only_its_knowledge_base_and_nothing_is_paid_twic
 #[test]
 fn a_lock_on_the_queue_itself_loses_nothing_that_was_paid_for() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!("kb.lease_duration = '10s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10s'");
     under_way(&mut db, &stub);
     let mut open = cluster.connect(APP);
     open.run("BEGIN; LOCK TABLE kb.jobs IN ACCESS EXCLUSIVE MODE");
@@ -115,8 +112,7 @@ fn a_lock_on_the_queue_itself_loses_nothing_that_was_paid_for() {
 #[test]
 fn an_open_edit_that_delays_a_switch_of_builds_delays_no_other_run() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
     db.create_kb("k", "e", CHUNKING);
     db.create_kb("other", "hash", CHUNKING);
@@ -151,8 +147,7 @@ fn an_open_edit_that_delays_a_switch_of_builds_delays_no_other_run() {
 /// with those.
 #[test]
 fn a_locked_table_of_the_live_build_costs_the_next_build_no_vector() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_slow_embedder(2);
     db.create_kb("k", "slow", CHUNKING);
     let (live, mut open) = (vector_table(&mut db, "k"), cluster.connect(APP));
@@ -192,8 +187,7 @@ fn a_locked_table_of_the_live_build_costs_the_next_build_no_vector() {
 
 #[test]
 fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for id in ["dropped", "replaced", "other"] {
         db.create_kb(id, "hash", CHUNKING);
         db.put(id, "a", &texts::text(3, 5, 40));
@@ -227,8 +221,7 @@ const TABLES: &str = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relna
 
 #[test]
 fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writing() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("other", "hash", CHUNKING);
     db.put("other", "a", &texts::text(3, 5, 40));
     db.put("other", "b", "A document that is deleted.");
@@ -278,8 +271,7 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
 
 #[test]
 fn a_vector_database_is_created_and_dropped_beside_an_open_deletion_of_documents() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("other", "hash", CHUNKING);
     db.put("other", "b", "A document that is deleted.");
     db.wait("other");
@@ -294,8 +286,7 @@ fn a_vector_database_is_created_and_dropped_beside_an_open_deletion_of_documents
 
 #[test]
 fn who_asks_while_a_knowledge_base_is_dropped_gets_an_error_and_no_empty_answer() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", CHUNKING);
     db.put("k", "a", &texts::text(3, 5, 40));
     db.wait("k");
@@ -314,8 +305,7 @@ fn who_asks_while_a_knowledge_base_is_dropped_gets_an_error_and_no_empty_answer(
 
 #[test]
 fn dropping_a_knowledge_base_succeeds_if_its_vector_table_is_dropped_meanwhile() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "A text.");
     db.wait("k");

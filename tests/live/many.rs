@@ -2,7 +2,7 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, SOON, texts, until};
+use crate::support::{Db, LONG, SOON, texts, until};
 use std::time::Duration;
 
 /// Creates this many knowledge bases of the session's tenant, in one shared vector table.
@@ -48,8 +48,7 @@ fn cost_of_documents(db: &mut Db, round: usize) -> i64 {
 
 #[test]
 fn knowledge_bases_and_tenants_without_work_cost_the_worker_nothing() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
     create_shared_table(&mut db);
     create_many(&mut db, "k", 10);
     db.put("k1", "first", &texts::paragraph(1, 20));
@@ -72,8 +71,7 @@ fn a_document_costs_no_more_where_there_are_many() {
     let stub = Stub::start(Options::default());
     // Requests wait, and documents are examined together.
     stub.set_latency(Duration::from_millis(20));
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8}"#);
     // There is no index, so only documents cost anything.
     db.run("SELECT kb.create_vector_db('v', dimension => 8, config => '{\"min_rows\": 100000000}')");
@@ -112,8 +110,7 @@ fn a_document_costs_no_more_where_there_are_many() {
 
 #[test]
 fn a_tenant_of_many_knowledge_bases_delays_no_other() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create_shared_table(&mut db);
     let documents = |count| -> Vec<Document> {
         (0..count).map(|i| Document::new(i.to_string(), texts::paragraph(i, 20))).collect()
@@ -143,8 +140,7 @@ fn a_tenant_of_many_knowledge_bases_delays_no_other() {
 
 #[test]
 fn every_backlog_of_many_tenants_is_worked_off() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create_shared_table(&mut db);
     // More tenants than get turns at once, some with several knowledge bases.
     db.run("BEGIN");
@@ -165,8 +161,7 @@ fn every_backlog_of_many_tenants_is_worked_off() {
 
 #[test]
 fn a_delayed_job_is_due_again_when_its_time_has_come_and_not_before() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");
     db.put("k", "d", "It waits for a while.");

@@ -10,8 +10,7 @@ const WHOLE: &str = r#"{"strategy": "none"}"#;
 fn what_was_asked_for_a_knowledge_base_that_is_gone_is_booked() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4}"#);
     db.create_kb("k", "e", WHOLE);
     let documents = texts::documents(0..40, 20);
@@ -29,8 +28,7 @@ fn what_was_asked_for_a_knowledge_base_that_is_gone_is_booked() {
 fn usage_is_counted_per_embedder_knowledge_base_and_day() {
     on_one_day();
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"price_per_million_tokens": 2.5}"#);
     for kb in ["a", "b"] {
         db.create_kb(kb, "e", WHOLE);
@@ -70,8 +68,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
 #[test]
 fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_them() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", WHOLE);
     db.put("k", "d", "A text about harbors.");
@@ -108,8 +105,7 @@ fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_the
 fn what_had_no_price_has_no_cost_and_what_had_one_has_it_exactly() {
     on_one_day();
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", WHOLE);
     db.put("k", "free", &texts::paragraph(1, 10));
@@ -131,8 +127,7 @@ fn what_had_no_price_has_no_cost_and_what_had_one_has_it_exactly() {
 fn a_spent_budget_pauses_the_embedder_and_says_so() {
     on_one_day();
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder(
         "e",
         &stub,
@@ -165,8 +160,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
 fn what_other_embedders_spent_with_the_same_key_counts() {
     on_one_day();
     let stub = Stub::start(Options { key: Some("sk-shared".into()), ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SELECT kb.set_secret('shared', 'sk-shared')");
     for (id, config) in [("free", "{}"), ("bound", r#"{"daily_token_budget": 50}"#)] {
         db.create_stub_embedder(id, &stub, config);
@@ -188,8 +182,7 @@ fn what_other_embedders_spent_with_the_same_key_counts() {
 #[test]
 fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     // Longer than the test: nothing is sent again.
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "e", WHOLE);
@@ -268,8 +261,7 @@ fn a_database_made_of_a_template_with_nothing_but_the_extension_may_spend() {
 fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     on_one_day();
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let config =
         r#"{"daily_token_budget": 200, "tenant_share": 0.25, "batch_size": 1, "max_concurrency": 1}"#;
     db.create_stub_embedder("e", &stub, config);

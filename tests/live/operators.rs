@@ -11,8 +11,7 @@ fn documents(count: u64) -> Vec<Document> {
 
 #[test]
 fn a_clean_shutdown_leaves_no_fatal_line_in_the_log() {
-    let cluster = crate::cluster!(PRELOAD, "kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!(PRELOAD, "kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "static", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
@@ -31,8 +30,7 @@ fn a_clean_shutdown_leaves_no_fatal_line_in_the_log() {
 
 #[test]
 fn after_drop_extension_no_process_complains_of_missing_tables() {
-    let cluster = crate::cluster!(PRELOAD);
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!(PRELOAD);
     db.create_slow_embedder(32);
     db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
     db.create_kb("h", "hash", r#"{"size": 50, "overlap": 5}"#);
@@ -55,8 +53,7 @@ fn after_drop_extension_no_process_complains_of_missing_tables() {
 
 #[test]
 fn pg_stat_activity_says_what_a_worker_does() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_slow_embedder(32);
     db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
     db.put_all("k", &documents(60));
@@ -70,8 +67,7 @@ fn pg_stat_activity_says_what_a_worker_does() {
 
 #[test]
 fn health_names_the_transaction_that_an_index_build_waits_for() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 1}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v')");
     let mut other = cluster.connect(APP);
@@ -93,8 +89,8 @@ fn health_names_the_transaction_that_an_index_build_waits_for() {
 
 #[test]
 fn health_warns_before_process_slots_are_short() {
-    let cluster = crate::cluster!(PRELOAD, "max_worker_processes = 8", "kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) =
+        crate::connected!(PRELOAD, "max_worker_processes = 8", "kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
@@ -114,8 +110,7 @@ fn health_warns_before_process_slots_are_short() {
 
 #[test]
 fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for (tenant, count) in [("acme", 3), ("umbrella", 5)] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
         db.create_kb("k", "hash", "{}");
@@ -145,8 +140,7 @@ fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
 
 #[test]
 fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
-    let cluster = crate::cluster!("autovacuum_naptime = '1s'", "autovacuum = off");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("autovacuum_naptime = '1s'", "autovacuum = off");
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     db.put_all("k", &documents(1500));
     db.wait("k");
@@ -169,8 +163,7 @@ fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
 fn a_document_that_waits_says_why_as_its_job_does_and_no_more_when_it_is_ready() {
     let stub = Stub::start(Options::default());
     stub.always(Some(Fault::Status(500)));
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     db.put_all("k", &documents(3));
@@ -184,8 +177,7 @@ fn a_document_that_waits_says_why_as_its_job_does_and_no_more_when_it_is_ready()
 
 #[test]
 fn a_refused_connection_is_reported_with_its_cause_even_during_a_pause() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     // Nothing listens on the port of a listener that was closed.
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     db.run(&format!(

@@ -8,8 +8,7 @@ use crate::support::{APP, LONG, SOON, assert_sound, texts, until};
 fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
     let stub = Stub::start(Options::default());
     stub.always(Some(Fault::Status(500)));
-    let cluster = crate::cluster!("kb.max_attempts = 3");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.max_attempts = 3");
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
     let documents: Vec<Document> =
@@ -35,8 +34,7 @@ fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
 fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends() {
     let stub = Stub::start(Options::default());
     // The log level and the writer of the message are the defaults, so nobody has to look for it.
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("SET kb.tenant = 'acme'");
     db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}, "batch_size": 1}"#);
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
@@ -74,8 +72,7 @@ fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends()
 #[test]
 fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 5000, "retry": {"max_attempts": 1}}"#);
     db.create_kb("k", "e", "{}");
     stub.always(Some(Fault::Never));
@@ -110,8 +107,7 @@ fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
 #[test]
 fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", "{}");
     db.put("k", "harbor", "The harbor lies south of the village and has three piers.");
@@ -151,8 +147,7 @@ fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
 #[test]
 fn what_a_provider_said_of_one_tenants_text_is_told_to_no_other_tenant_or_database() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     cluster.connect("postgres").run("CREATE DATABASE second");
     let mut second = cluster.connect("second");
     second.run("CREATE EXTENSION kb CASCADE");

@@ -1,13 +1,12 @@
 //! Answers as one text for a prompt within a number of tokens, and answers of several knowledge bases in one
 //! order.
 
-use crate::support::{APP, Db, texts};
+use crate::support::{Db, texts};
 use serde_json::Value;
 
 #[test]
 fn a_context_cuts_its_best_passage_rather_than_be_empty_and_names_what_is_in_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
     // About 180 tokens, under a long address and title.
     let uri = format!("https://example.org/{}", texts::paragraph(9, 40).replace([' ', '.'], "-"));
@@ -104,8 +103,7 @@ fn handbook_and_tickets(db: &mut Db) {
 
 #[test]
 fn of_knowledge_bases_with_one_fingerprint_the_better_rows_come_first_in_every_mode() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     handbook_and_tickets(&mut db);
     let question = "How many days of annual leave do employees have?";
     let order = |db: &mut Db, more: &str| -> Vec<String> {

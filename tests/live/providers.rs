@@ -13,8 +13,7 @@ fn documents(from: u64, count: u64) -> Vec<Document> {
 #[test]
 fn documents_and_questions_go_by_the_provider_and_each_text_once() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 300));
@@ -46,8 +45,7 @@ fn documents_and_questions_go_by_the_provider_and_each_text_once() {
 fn small_documents_of_many_knowledge_bases_share_requests() {
     // While one request is answered, the texts of all sessions arrive at the gateway.
     let stub = Stub::start(Options { latency: std::time::Duration::from_secs(1), ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"max_concurrency": 1}"#);
     db.run("SELECT kb.create_vector_db('v', dimension => 8)");
     for i in 0..60 {
@@ -68,8 +66,7 @@ fn small_documents_of_many_knowledge_bases_share_requests() {
 #[test]
 fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
     db.put_all("k", &documents(0, 50));
@@ -95,8 +92,7 @@ fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
 #[test]
 fn what_cannot_pass_is_listed_after_one_request_and_retry_puts_it_back() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", WHOLE);
     for fault in [Fault::Status(401), Fault::Status(404), Fault::WrongDimension] {
@@ -115,8 +111,7 @@ fn what_cannot_pass_is_listed_after_one_request_and_retry_puts_it_back() {
 #[test]
 fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!("kb.max_attempts = 2");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.max_attempts = 2");
     // Failures are so slow that the breaker sees few faults.
     db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}}"#);
     db.create_kb("k", "e", WHOLE);
@@ -134,8 +129,7 @@ fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
 #[test]
 fn one_text_that_a_provider_breaks_on_is_listed_and_nobody_waits_for_it_for_ever() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!("kb.max_attempts = 3");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.max_attempts = 3");
     // An attempt makes more requests than the number of faults that open the breaker.
     db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 6, "base_ms": 1, "max_ms": 2}}"#);
     db.create_kb("k", "e", WHOLE);
@@ -153,8 +147,7 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
     let dead = Stub::start(Options::default());
     let well = Stub::start(Options::default());
     dead.always(Some(Fault::Never));
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("well", &well, "{}");
     // More than may be in flight for one embedder, and more of them than may be in flight in all.
     for i in 0..7 {
@@ -213,8 +206,7 @@ fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
 fn a_stuck_knowledge_base_holds_up_no_run_no_switch_and_no_index_of_another() {
     let stub = Stub::start(Options::default());
     stub.always(Some(Fault::Never));
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("stuck", "e", WHOLE);
     db.create_kb("k", "hash", WHOLE);
@@ -240,8 +232,7 @@ fn an_embedder_altered_while_its_last_answer_is_on_its_way_is_tried_at_once() {
     let latency = std::time::Duration::from_secs(1);
     let stub = Stub::start(Options { latency, ..Options::default() });
     stub.always(Some(Fault::RetryAfter { status: 429, seconds: 600 }));
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 20));
@@ -260,8 +251,7 @@ fn an_embedder_altered_while_its_last_answer_is_on_its_way_is_tried_at_once() {
 fn equal_texts_that_are_under_way_at_one_time_are_sent_once() {
     let latency = std::time::Duration::from_millis(200);
     let stub = Stub::start(Options { latency, ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
     db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
     // Each has a paragraph of its own and one that all share.
@@ -281,8 +271,7 @@ fn equal_texts_that_are_under_way_at_one_time_are_sent_once() {
 
 #[test]
 fn a_tenant_with_many_knowledge_bases_has_no_larger_share_than_one_with_one() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.run("SET kb.tenant = 'large'");
     for i in 0..12 {
@@ -308,8 +297,7 @@ fn a_tenant_with_many_knowledge_bases_has_no_larger_share_than_one_with_one() {
 fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 2, "timeout_ms": 60000}"#);
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 700));
@@ -327,8 +315,7 @@ fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
 fn documents_of_one_chunk_are_sent_together_in_full_requests() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8, "timeout_ms": 60000}"#);
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 700));
@@ -346,8 +333,7 @@ fn documents_of_one_chunk_are_sent_together_in_full_requests() {
 fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "e", WHOLE);
     db.create_kb("large", "hash", r#"{"tokenizer": "cl100k_base", "size": 500}"#);
@@ -368,8 +354,7 @@ fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
 #[test]
 fn a_question_is_remembered_for_the_tenant_who_asked_and_by_its_right_only() {
     let stub = Stub::start(Options { key: Some("sk-good".into()), ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.set_secret('good', 'sk-good'); SELECT kb.set_secret('bad', 'sk-bad')");
     db.create_stub_embedder("e", &stub, "{}");
     db.create_stub_embedder("f", &stub, "{}");

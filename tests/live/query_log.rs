@@ -34,8 +34,7 @@ fn say(query_id: &str, chunk_id: &str, relevant: &str) -> String {
 
 #[test]
 fn only_knowledge_bases_that_log_have_their_questions_logged_with_the_answers() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "silent", 0.0);
     fill(&mut db, "k", 1.0);
     assert_eq!(ask(&mut db, "silent", "what does nobody hear?").1, None);
@@ -78,8 +77,7 @@ fn only_knowledge_bases_that_log_have_their_questions_logged_with_the_answers() 
 
 #[test]
 fn a_question_is_logged_after_a_rollback_in_read_only_mode_and_after_its_session() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'");
     fill(&mut db, "k", 1.0);
     db.run("BEGIN; SELECT * FROM kb.query('k', 'rolled back?'); ROLLBACK");
     db.run("BEGIN READ ONLY; SELECT * FROM kb.query('k', 'read only?'); COMMIT");
@@ -98,8 +96,7 @@ fn a_question_is_logged_after_a_rollback_in_read_only_mode_and_after_its_session
 
 #[test]
 fn a_share_of_the_questions_is_logged_and_their_rows_say_which() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "half", 0.5);
     let asked: Vec<Option<String>> =
         (0..200).map(|i| ask(&mut db, "half", &format!("number {i}?")).1).collect();
@@ -112,8 +109,7 @@ fn a_share_of_the_questions_is_logged_and_their_rows_say_which() {
 
 #[test]
 fn a_question_that_cannot_be_asked_again_as_it_was_is_left_out_of_what_is_measured() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         r#"SELECT kb.create_embedder('short', 'hash', dimension => 64, config => '{"max_input_tokens": 300}');
            SELECT kb.create_vector_db('v', dimension => 64, config => '{"min_rows": 500}');
@@ -153,8 +149,7 @@ fn a_standby_answers_and_logs_nothing() {
 
 #[test]
 fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; CREATE ROLE writer LOGIN IN ROLE kb_writer");
     let mut writer = cluster.connect_as(APP, "writer");
     writer.run("SET kb.tenant = 'a'");
@@ -189,8 +184,7 @@ fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them(
 #[test]
 fn feedback_is_taken_at_once_for_rows_of_logged_answers_and_the_last_word_counts() {
     // Without a worker nothing is written, but the gateway has the question.
-    let cluster = crate::cluster!(PRELOAD);
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!(PRELOAD);
     fill(&mut db, "k", 1.0);
     let worker = cluster.stop_worker(APP);
     let (chunk, id) = ask(&mut db, "k", "where is the village?");
@@ -215,8 +209,7 @@ fn feedback_is_taken_at_once_for_rows_of_logged_answers_and_the_last_word_counts
 
 #[test]
 fn old_questions_are_deleted_and_those_beyond_the_bound_with_what_was_said_to_them() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'", "kb.query_log_days = 7");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'", "kb.query_log_days = 7");
     fill(&mut db, "k", 1.0);
     db.run(
         "INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, top_k, row_count, chunk_ids, duration_ms)
@@ -238,8 +231,7 @@ fn old_questions_are_deleted_and_those_beyond_the_bound_with_what_was_said_to_th
 
 #[test]
 fn a_gateway_that_is_down_or_stopped_and_a_flood_cost_no_question_anything() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     fill(&mut db, "k", 1.0);
     let ask = |db: &mut Db, what: &str, times: i64| {
         let sql = "SELECT count(*) FROM generate_series(1, $2::bigint) i,

@@ -1,7 +1,7 @@
 //! docs/reference/ lists what the database has: functions, settings, tables, views and SQLSTATEs.
 
+use crate::support::Db;
 use crate::support::pages::{quoted, rows, sections, text};
-use crate::support::{APP, Db};
 use std::collections::BTreeSet;
 
 /// The lines that a page lacks, and those that it should not have.
@@ -32,8 +32,7 @@ fn signatures(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn the_reference_has_every_function_setting_and_table_as_the_database_has_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let wrong = functions(&mut db) + &settings(&mut db) + &tables(&mut db);
     assert!(wrong.is_empty(), "\n{wrong}");
 }

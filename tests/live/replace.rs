@@ -186,8 +186,7 @@ fn a_transaction_that_began_before_the_switch_still_gets_its_answer() {
 
 #[test]
 fn a_replacement_that_fails_leaves_everything_as_it_was() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     for i in 0..10 {
         let words = if i == 4 { 700 } else { 20 };
@@ -210,8 +209,7 @@ fn a_replacement_that_fails_leaves_everything_as_it_was() {
 
 #[test]
 fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "static", r#"{"size": 70, "overlap": 0}"#);
     db.create_kb("calm", "static", r#"{"size": 40, "overlap": 0}"#);
     let documents: Vec<Document> =
@@ -243,8 +241,7 @@ fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
 #[test]
 fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     for i in 0..20 {
@@ -268,8 +265,7 @@ fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
 fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
     let stub = Stub::start(Options::default());
     stub.always(Some(Fault::Never));
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     db.put("k", "edited.html", "<h1>Harbors</h1><p>Ships lie in the harbor.</p>");
@@ -286,8 +282,7 @@ fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
 #[test]
 fn what_knowledge_bases_have_is_not_bought_again_when_they_are_replaced_at_once() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     for (i, kb) in ["k0", "k1"].iter().enumerate() {
         db.create_kb(kb, "e", r#"{"size": 60, "overlap": 0}"#);

@@ -89,8 +89,7 @@ fn a_commit_succeeds_when_no_process_slot_is_free() {
 
 #[test]
 fn a_commit_right_after_the_worker_was_ended_starts_another() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     for i in 0..3 {
         db.put("k", &format!("d{i}"), &texts::paragraph(i, 20));
@@ -107,8 +106,7 @@ fn a_commit_right_after_the_worker_was_ended_starts_another() {
 fn a_worker_that_slept_longer_than_its_leases_pays_for_nothing_twice() {
     let latency = std::time::Duration::from_millis(300);
     let stub = Stub::start(Options { latency, ..Options::default() });
-    let cluster = crate::cluster!("kb.lease_duration = '10s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10s'");
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
     db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     let documents = texts::documents(0..200, 20);

@@ -281,8 +281,7 @@ fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again()
 
 #[test]
 fn a_database_that_is_restored_without_privileges_answers_its_first_question() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Keys are at the reception.");
     db.wait("k");
@@ -295,8 +294,7 @@ fn a_database_that_is_restored_without_privileges_answers_its_first_question() {
 
 #[test]
 fn vector_tables_of_an_earlier_version_get_the_policies_of_this_one() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Lamps are in the attic.");
     db.wait("k");

@@ -23,8 +23,7 @@ fn everything(db: &mut crate::support::Db) -> String {
 #[test]
 fn a_key_is_in_no_catalog_log_error_activity_or_dump() {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
-    let cluster = crate::cluster!("log_min_messages = debug1", "log_min_error_statement = error");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = debug1", "log_min_error_statement = error");
     db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
     db.run(&format!(
         "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'kb:openai')",
@@ -73,8 +72,7 @@ fn a_key_is_in_no_catalog_log_error_activity_or_dump() {
 
 #[test]
 fn a_running_set_secret_does_not_show_the_key_in_pg_stat_activity() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let (mut watcher, mut holder) = (cluster.connect(APP), cluster.connect(APP));
     // It waits for a lock on the way, long enough to be observed.
     holder.run("BEGIN; LOCK TABLE kb.secrets");
@@ -92,8 +90,7 @@ fn a_running_set_secret_does_not_show_the_key_in_pg_stat_activity() {
 
 #[test]
 fn no_role_reads_a_secret() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
     for role in ["kb_reader", "kb_writer", "kb_admin"] {
         db.run(&format!("SET ROLE {role}"));
@@ -120,8 +117,7 @@ fn a_moved_embedder_does_not_take_its_secret_along() {
         Stub::start(Options { key: Some(KEY.into()), ..Options::default() }),
         Stub::start(Options::default()),
     );
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
     db.run(&format!(
         "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'kb:openai')",
@@ -140,8 +136,7 @@ fn a_moved_embedder_does_not_take_its_secret_along() {
 #[test]
 fn a_key_file_and_a_changed_setting_are_taken_up_by_a_reload() {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(&format!(
         "SELECT kb.create_embedder('e', 'openai', 'm', 8, '{}', 'file:openai')",
         stub.base_url("openai")
@@ -172,8 +167,7 @@ fn a_key_changed_while_a_document_is_under_way_is_used_for_what_is_left_of_it() 
     let latency = std::time::Duration::from_millis(20);
     let stub = Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() });
     stub.take_key(NEW);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.0.execute("SELECT kb.set_secret('openai', $1)", &[&KEY]).unwrap();
     let config = r#"{"batch_size": 1, "max_concurrency": 1}"#;
     db.run(&format!(

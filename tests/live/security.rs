@@ -1,6 +1,5 @@
 //! docs/security.md is right: its table of functions and roles, and the tests that it names.
 
-use crate::support::APP;
 use crate::support::files;
 use crate::support::pages::{ROOT, quoted, rows, sections, text};
 use std::collections::BTreeMap;
@@ -15,8 +14,7 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn the_page_names_every_function_and_who_may_call_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let mut says = BTreeMap::new();
     for row in table("What each role may do") {
         let may: Vec<bool> = row[1..].iter().map(|cell| cell == "yes").collect();

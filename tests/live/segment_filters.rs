@@ -6,8 +6,7 @@ use crate::support::{APP, Db};
 
 #[test]
 fn the_nearest_rows_that_pass_a_filter_are_found_behind_many_that_do_not() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     // The question is row 0, and each row is farther from it than the one before.
     db.run(
         "CREATE FUNCTION vector_of(i bigint) RETURNS public.vector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -54,8 +53,7 @@ fn the_nearest_rows_that_pass_a_filter_are_found_behind_many_that_do_not() {
 
 #[test]
 fn a_tenant_finds_its_nearest_behind_many_of_another_tenant_in_the_same_segment() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     // The question is at angle 0; 24,000 rows of tenant a are nearer than all of tenant b, which is more than
     // one scan visits.
     db.run(

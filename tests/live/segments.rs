@@ -39,8 +39,7 @@ fn scan(db: &mut Db, arguments: &str) -> String {
 
 #[test]
 fn an_answer_has_the_nearest_of_all_segments_and_of_what_has_no_index_yet() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let mut total = 0;
     for (more, expected) in [(3000, (1, 0)), (1000, (2, 0)), (500, (2, 500))] {
@@ -144,8 +143,7 @@ fn segments_whose_newest_rows_are_deleted_come_to_rest() {
 
 #[test]
 fn what_is_put_after_all_was_deleted_goes_into_no_index_one_by_one() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..1500);
     db.wait("k");
@@ -161,8 +159,7 @@ fn what_is_put_after_all_was_deleted_goes_into_no_index_one_by_one() {
 
 #[test]
 fn segments_are_merged_and_none_is_searched_twice() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..3000);
     db.wait("k");
@@ -282,8 +279,7 @@ fn a_merge_is_put_off_when_much_is_written_meanwhile() {
 
 #[test]
 fn an_index_for_the_whole_table_becomes_a_segment() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..1500);
     db.wait("k");

@@ -31,8 +31,7 @@ fn contents(db: &mut Db, kb: &str) -> Vec<String> {
 
 #[test]
 fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let leave = "Annual leave is leave of days for annual rest. Leave of annual days is for rest. ";
     let ships = "Many ships sail from old harbors north. Old harbors have many ships from north. ";
     let text = format!("{leave}{ships}");
@@ -72,8 +71,7 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
 #[test]
 fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{\"batch_size\": 7, \"price_per_million_tokens\": 1000000}");
     db.create_kb("k", "e", SEMANTIC);
     let mut parts = sentences(1, 40);
@@ -110,8 +108,7 @@ fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none()
 #[test]
 fn a_model_that_hangs_keeps_no_other_document_back_and_is_taken_up_when_it_answers() {
     let (slow, quick) = (Stub::start(Options::default()), Stub::start(Options::default()));
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("slow", &slow, "{}");
     db.create_stub_embedder("quick", &quick, "{}");
     slow.hold(true);
@@ -138,8 +135,7 @@ fn a_model_that_hangs_keeps_no_other_document_back_and_is_taken_up_when_it_answe
 #[test]
 fn a_provider_that_fails_on_a_sentence_is_named_and_affects_no_other_document() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
     db.create_kb("k", "e", SEMANTIC);
     stub.refuse_text("Sentence 3-", Fault::Status(400));

@@ -2,14 +2,13 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::db::Document;
-use crate::support::{APP, SOON, texts, until};
+use crate::support::{SOON, texts, until};
 
 #[test]
 fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 8, "max_concurrency": 4, "timeout_ms": 60000}"#);
     db.create_kb(
         "edited",
@@ -32,8 +31,7 @@ fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
 
 #[test]
 fn the_first_documents_of_many_are_cut_alone_so_that_their_vectors_come_early() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     let documents: Vec<Document> =
         (0..24).map(|i| Document::new(format!("{i:02}"), texts::text(i, 10, 150))).collect();

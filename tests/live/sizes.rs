@@ -79,8 +79,7 @@ fn stored(db: &mut Db) -> i64 {
 
 #[test]
 fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
     let mut a = cluster.connect_as(APP, "a");
     a.run("SELECT kb.create_knowledge_base('k', 'hash'); SELECT kb.create_eval_set('k', 'set')");
@@ -110,8 +109,7 @@ fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
 
 #[test]
 fn a_row_whose_title_is_too_long_is_listed_and_one_that_its_text_has_is_cut() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, title text, body text)");
     db.run(
         "INSERT INTO t VALUES (1, 'Short', 'The first row.'), (2, repeat('x', 3000000), 'The second row.')",

@@ -38,8 +38,7 @@ fn assert_exact(db: &mut Db, table: &str, operator: &str, questions: impl Iterat
 
 #[test]
 fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
     put(&mut db, "k", 0..900);
@@ -67,8 +66,7 @@ fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
 
 #[test]
 fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..1200);
     db.wait("k");
@@ -99,8 +97,7 @@ fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
 
 #[test]
 fn what_is_not_packed_is_found_all_the_same() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
     put(&mut db, "k", 0..400);
@@ -126,8 +123,7 @@ fn what_is_not_packed_is_found_all_the_same() {
 
 #[test]
 fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chunks() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1h'");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let mut most = 0;
     for round in 0..12 {
@@ -157,8 +153,7 @@ fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chun
 
 #[test]
 fn packed_vectors_give_the_exact_answer_for_every_metric_element_and_after_a_move() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for (metric, element, operator) in [
         ("l2", "vector", "<->"),
         ("ip", "vector", "<#>"),
@@ -200,8 +195,7 @@ fn packed_vectors_give_the_exact_answer_for_every_metric_element_and_after_a_mov
 
 #[test]
 fn nobody_reads_what_is_packed() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..10);
     db.wait("k");
@@ -215,8 +209,7 @@ fn nobody_reads_what_is_packed() {
 
 #[test]
 fn what_is_packed_of_other_tenants_is_not_looked_at() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, tenant text);
          INSERT INTO t SELECT i, 'ship ' || i || ' lies in the harbor', CASE WHEN i % 90 = 0 THEN 'b' ELSE 'a' END
@@ -245,8 +238,7 @@ fn what_is_packed_of_other_tenants_is_not_looked_at() {
 
 #[test]
 fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..1200);
     db.wait("k");

@@ -32,8 +32,7 @@ fn put_in_order(db: &mut Db, ids: &[&str]) -> Vec<String> {
 
 #[test]
 fn calls_that_put_the_same_new_documents_in_opposite_orders_do_not_deadlock() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     // The first call waits for this one in the middle of its documents; the second waits for the first.
     let mut holder = cluster.connect(APP);
@@ -89,8 +88,7 @@ fn a_run_or_a_retry_beside_a_put_of_the_same_documents_does_not_deadlock() {
 
 #[test]
 fn of_two_replaces_at_once_the_second_is_told_of_the_first() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
@@ -115,8 +113,7 @@ fn of_two_replaces_at_once_the_second_is_told_of_the_first() {
 
 #[test]
 fn a_run_counts_documents_that_come_while_it_begins() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN; SELECT FROM kb.builds FOR UPDATE");
@@ -146,8 +143,7 @@ fn live_embedder(db: &mut Db) -> String {
 
 #[test]
 fn of_two_alters_at_once_both_hold() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     let mut first = session(&cluster);
     first.run("BEGIN; SELECT kb.alter_knowledge_base('k', description => 'Ships')");
@@ -165,8 +161,7 @@ fn of_two_alters_at_once_both_hold() {
 
 #[test]
 fn documents_put_while_an_alter_of_an_empty_knowledge_base_waits_stay_searchable() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         db.create_kb("k", "hash", "{}");
         let mut holder = cluster.connect(APP);
@@ -191,8 +186,7 @@ fn documents_put_while_an_alter_of_an_empty_knowledge_base_waits_stay_searchable
 
 #[test]
 fn an_empty_knowledge_base_is_altered_before_a_put_or_after_it_and_never_in_between() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let put = "SELECT kb.put_document('k', 'd', 'Ships lie in the harbor.')";
     let alter = "SELECT kb.alter_knowledge_base('k', 'static')";
     for (first, second, embedder) in [(put, alter, "hash"), (alter, put, "static")] {
@@ -215,8 +209,7 @@ fn an_empty_knowledge_base_is_altered_before_a_put_or_after_it_and_never_in_betw
 
 #[test]
 fn an_alter_during_a_replace_of_an_empty_knowledge_base_is_refused() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
@@ -234,8 +227,7 @@ fn an_alter_during_a_replace_of_an_empty_knowledge_base_is_refused() {
 
 #[test]
 fn a_drop_while_a_run_begins_leaves_no_vector_table() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");

@@ -90,8 +90,7 @@ fn every_released_version_becomes_the_newest_and_keeps_its_data() {
 
 #[test]
 fn a_version_made_up_for_this_test_becomes_the_newest_and_keeps_its_data() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let fresh = objects(&mut db);
     db.create_kb("handbook", "hash", "{}");
     db.put("handbook", "ready", "Everybody has thirty days of annual leave.");
@@ -129,8 +128,7 @@ fn until_it_is_updated_an_extension_older_than_its_library_says_so() {
 
 #[test]
 fn an_object_that_differs_is_told() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     let fresh = objects(&mut db);
     assert!(fresh.len() > 200, "{}", fresh.len());
     assert_eq!(differences(&objects(&mut db), &fresh), [""; 0]);

@@ -25,8 +25,7 @@ const WAITS: &str =
 #[test]
 fn a_session_in_kb_wait_keeps_no_snapshot_for_which_an_index_is_waiting() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     held(&mut db, &stub);
     scope(|scope| {
         // By either protocol, in a transaction, and fetching a part of the rows at a time.
@@ -75,8 +74,7 @@ fn a_session_in_kb_wait_keeps_no_snapshot_for_which_an_index_is_waiting() {
 #[test]
 fn a_statement_that_also_reads_keeps_its_snapshot_while_it_waits() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     held(&mut db, &stub);
     db.run(
         "CREATE FUNCTION plain() RETURNS bigint LANGUAGE plpgsql AS

@@ -1,6 +1,6 @@
 //! Words in every form: in scripts without blanks, with invisible marks, joined to others.
 
-use crate::support::{APP, Db, SOON, until};
+use crate::support::{Db, SOON, until};
 use std::collections::BTreeMap;
 
 /// Sentences of six languages, each with two questions that it answers.
@@ -30,8 +30,7 @@ fn fold(db: &mut Db) {
 
 #[test]
 fn sentences_without_blanks_are_found_by_their_words_and_by_questions() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "english");
     let rows: Vec<Vec<&str>> = UNSPACED
         .lines()
@@ -64,8 +63,7 @@ fn sentences_without_blanks_are_found_by_their_words_and_by_questions() {
 
 #[test]
 fn a_run_without_blanks_is_found_by_each_part_before_and_after_folding() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "english");
     for (id, text) in [
         ("test", "这是一个测试文档"),
@@ -103,8 +101,7 @@ fn a_run_without_blanks_is_found_by_each_part_before_and_after_folding() {
 
 #[test]
 fn words_that_look_alike_match_and_offsets_are_those_of_the_text() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "simple");
     let same = [
         ("hyphen", "das Ge\u{ad}samt\u{ad}kon\u{ad}zept", "das Gesamtkonzept"),
@@ -148,8 +145,7 @@ const JOINED: [(&str, &str, &[&str]); 9] = [
 
 #[test]
 fn parts_of_joined_words_are_found_and_so_is_the_whole() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "english");
     for (id, text, _) in JOINED {
         db.put("k", id, text);
@@ -173,8 +169,7 @@ fn parts_of_joined_words_are_found_and_so_is_the_whole() {
 
 #[test]
 fn parts_of_joined_words_lengthen_no_text_and_weigh_as_one_word_in_a_question() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "simple");
     let path = (0..40).map(|n| format!("/part{n}")).collect::<String>();
     db.put("k", "path", &format!("needle {path}"));
@@ -193,8 +188,7 @@ fn parts_of_joined_words_lengthen_no_text_and_weigh_as_one_word_in_a_question() 
 
 #[test]
 fn a_megabyte_without_blanks_is_cut_and_its_parts_are_found() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "english");
     for (id, part, end) in [
         ("han", "数据库管理系统", "终点"),

@@ -32,8 +32,7 @@ fn text(random: &mut Random) -> String {
 
 #[test]
 fn words_are_those_that_postgresql_finds_whatever_stands_beside_them() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(UNREMEMBERED);
     let mut random = Random::new(7);
     // Every two parts around a word, and many at random.
@@ -56,8 +55,7 @@ fn words_are_those_that_postgresql_finds_whatever_stands_beside_them() {
 
 #[test]
 fn a_text_with_more_words_than_are_remembered_has_each_word_with_its_count() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(UNREMEMBERED);
     let letters = |n: usize| -> String {
         [n / 676 / 26, n / 676, n / 26, n].iter().map(|i| (b'a' + (i % 26) as u8) as char).collect()
@@ -109,8 +107,7 @@ fn wrong(db: &mut Db, configuration: &str) -> Vec<String> {
 
 #[test]
 fn words_of_chunks_are_those_of_postgresql_before_and_after_a_configuration_change() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(UNREMEMBERED);
     db.run("CREATE TEXT SEARCH CONFIGURATION mine (COPY = pg_catalog.english)");
     db.run(

@@ -132,8 +132,7 @@ fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Random, gone: &mu
 
 #[test]
 fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_deleted() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let seed = std::env::var("KB_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
@@ -173,8 +172,7 @@ fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_delet
 
 #[test]
 fn nothing_is_left_of_the_words_of_a_knowledge_base_that_is_dropped_or_replaced() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let mut random = Random::new(5);
     for kb in ["small", "large"] {
         create(&mut db, kb);

@@ -1,11 +1,8 @@
 //! Quoted phrases, and how many candidates count.
 
-use crate::support::APP;
-
 #[test]
 fn phrases_have_so_many_words_at_most_and_each_counts_once() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     super::create(&mut db, "k");
     db.put("k", "two", "common common words");
     db.put("k", "one", "common words");
@@ -33,8 +30,7 @@ fn phrases_have_so_many_words_at_most_and_each_counts_once() {
 
 #[test]
 fn a_phrase_is_found_beside_a_chunk_of_more_words_than_a_tsvector_holds() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\", \"size\": 1000000}');
          SELECT kb.put_document('k', 'large', 'alpha beta ' || (
@@ -50,8 +46,7 @@ fn a_phrase_is_found_beside_a_chunk_of_more_words_than_a_tsvector_holds() {
 
 #[test]
 fn hybrid_counts_as_many_candidates_as_are_set_despite_filters_and_duplicates() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"mode\": \"hybrid\", \"hybrid\": {\"candidates\": 20, \"fusion\": \"score\"}}');
          SELECT count(*) FROM kb.put_documents('k', (

@@ -1,7 +1,7 @@
 //! Questions that were written for readers, not for a search engine, with the quotation marks and dashes of
 //! prose and lists.
 
-use crate::support::{APP, Db};
+use crate::support::Db;
 
 /// 200 words, some of which are quoted and some of which follow a dash.
 fn prose() -> String {
@@ -38,8 +38,7 @@ fn by_words(db: &mut Db, question: &str, options: &str) -> Vec<String> {
 
 #[test]
 fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_mode_hybrid() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db);
     let prose = prose();
     assert!(prose.split_whitespace().count() >= 200);
@@ -63,8 +62,7 @@ fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_mode_hybrid() {
 
 #[test]
 fn in_keyword_a_phrase_that_no_chunk_has_is_not_required_and_the_locator_says_so() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db);
     let mut found = |question: &str, options: &str| -> (Vec<String>, i64) {
         let marked = db.one_with(

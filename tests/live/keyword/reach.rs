@@ -98,8 +98,7 @@ fn number(id: &str) -> usize {
 
 #[test]
 fn a_filter_leaves_no_row_out_that_qualifies() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let (model, documents) = numbered(&mut Random::new(3), 3_000);
     db.put_all("k", &documents);
@@ -121,8 +120,7 @@ fn a_filter_leaves_no_row_out_that_qualifies() {
 
 #[test]
 fn a_filter_that_keeps_what_comes_late_loses_none_of_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let mut model = Model::default();
     // Later documents contain the word less often, and there are so many that the chunks that pass are listed
@@ -147,8 +145,7 @@ fn a_filter_that_keeps_what_comes_late_loses_none_of_it() {
 
 #[test]
 fn words_of_other_tenants_change_no_score() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE notes (id bigint PRIMARY KEY, tenant text, body text);
          CREATE ROLE reader LOGIN; GRANT kb_reader TO reader",
@@ -193,8 +190,7 @@ fn words_of_other_tenants_change_no_score() {
 
 #[test]
 fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE notes (id text PRIMARY KEY, tenant text, body text);
          CREATE ROLE reader LOGIN; GRANT kb_reader TO reader",
@@ -243,8 +239,7 @@ fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() 
 
 #[test]
 fn a_snapshot_and_a_standby_see_one_state_while_segments_are_folded_and_merged() {
-    let cluster = crate::cluster!("wal_level = replica");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("wal_level = replica");
     create(&mut db, "k");
     let mut random = Random::new(11);
     let (mut model, mut gone) = (Model::default(), Vec::new());

@@ -22,8 +22,7 @@ fn are_few(sizes: &[i64]) -> bool {
 
 #[test]
 fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let (mut random, mut model) = (Random::new(23), Model::default());
     for commit in 0..COMMITS {
@@ -66,8 +65,7 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
 
 #[test]
 fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trace() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     super::create(&mut db, "k");
     db.put("k", "a", "The ferry leaves the harbor.");
     db.wait("k");

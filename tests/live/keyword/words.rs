@@ -3,7 +3,7 @@
 use super::{answer, assert_same, create, question, text};
 use crate::keyword::model::Model;
 use crate::support::db::Document;
-use crate::support::{APP, Db, Random, SOON, texts, until};
+use crate::support::{Db, Random, SOON, texts, until};
 
 fn ids(db: &mut Db, question: &str) -> Vec<String> {
     let mut ids: Vec<String> = answer(db, "k", question, 50, "{}").into_iter().map(|(id, _)| id).collect();
@@ -13,8 +13,7 @@ fn ids(db: &mut Db, question: &str) -> Vec<String> {
 
 #[test]
 fn quoted_phrases_and_exclusions_are_honoured_before_and_after_folding() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"mode\": \"keyword\"}')");
     for (id, text) in [
         ("joins", "Hash joins build a table of the smaller input."),
@@ -54,8 +53,7 @@ fn quoted_phrases_and_exclusions_are_honoured_before_and_after_folding() {
 
 #[test]
 fn any_text_may_be_asked_for_and_any_may_be_put() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let long = "x".repeat(3_000);
     let many = "again ".repeat(50_000);
@@ -100,8 +98,7 @@ fn any_text_may_be_asked_for_and_any_may_be_put() {
 
 #[test]
 fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let (mut random, mut model) = (Random::new(13), Model::default());
     let mut documents = Vec::new();
@@ -136,8 +133,7 @@ fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
 
 #[test]
 fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let mut random = Random::new(19);
     let documents: Vec<Document> =
@@ -176,8 +172,7 @@ fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them()
 
 #[test]
 fn words_are_those_of_the_knowledge_bases_language() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "SELECT kb.create_knowledge_base('k', 'hash', preprocess => '{\"language\": \"german\"}',
              retrieval => '{\"mode\": \"keyword\"}')",
@@ -193,8 +188,7 @@ fn words_are_those_of_the_knowledge_bases_language() {
 
 #[test]
 fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{\"mode\": \"hybrid\"}')");
     for n in 0..40 {
         let metadata = format!("{{\"n\": {n}}}");
@@ -245,8 +239,7 @@ fn both_sides_of_hybrid_obey_filter_flag_and_bounds_and_say_their_ranks() {
 
 #[test]
 fn a_question_with_too_many_words_is_answered_by_its_first_words_and_says_so() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     db.put("k", "first", "a text with n7");
     db.put("k", "last", "a text with n59999");

@@ -1,7 +1,7 @@
 //! Rerankers that kb computes itself: their scores, and the reason that is given when they fail.
 
 use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, SOON, cross_encoder, until};
+use crate::support::{Cluster, Db, SOON, cross_encoder, until};
 use kb_inference::CrossEncoder;
 use kb_types::reranker::{Reranker, RerankerConfig};
 use std::path::PathBuf;
@@ -23,8 +23,7 @@ fn create_cross_encoder(cluster: &Cluster, db: &mut Db) -> PathBuf {
 
 #[test]
 fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     for (first, second) in cross_encoder::WORDS.iter().zip(cross_encoder::WORDS.iter().rev()) {
         db.put("k", first, &format!("{first} {second} one {first}"));
@@ -57,8 +56,7 @@ fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
 
 #[test]
 fn a_local_reranker_without_model_or_time_keeps_the_order_and_every_row_says_why() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     // There are so many long texts that no machine reads them in a millisecond.
     let text = |n: usize| {

@@ -201,8 +201,7 @@ fn a_standby_reranks_and_its_checks_say_what_is_wrong() {
 #[test]
 fn an_answer_that_is_reranked_and_varied_has_as_many_rows_as_qualify() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"size": 6, "overlap": 0}"#);
     let long: Vec<String> = (0..60).map(|i| format!("Where is the old harbor {i}?")).collect();
     db.put("k", "long", &long.join("\n\n"));

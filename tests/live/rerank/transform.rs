@@ -15,8 +15,7 @@ fn create_talker(db: &mut Db, stub: &Stub) {
 #[test]
 fn rewording_finds_what_the_question_does_not_and_its_failure_keeps_the_answer() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     fill(&mut db);
     create_talker(&mut db, &stub);
     db.put("k", "bread", "bread flour oven bakery");
@@ -74,8 +73,7 @@ fn rewording_finds_what_the_question_does_not_and_its_failure_keeps_the_answer()
 #[test]
 fn rewording_finds_only_what_passes_the_filter_and_the_caller_may_read() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE notes (id text PRIMARY KEY, tenant text, body text);
          CREATE ROLE reader LOGIN IN ROLE kb_reader; SET kb.tenant = 'shared'",

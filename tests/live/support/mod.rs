@@ -38,6 +38,16 @@ macro_rules! cluster {
     };
 }
 
+/// A cluster as `cluster!` gives it, and a connection to its database.
+#[macro_export]
+macro_rules! connected {
+    ($($setting:expr),* $(,)?) => {{
+        let cluster = $crate::cluster!($($setting),*);
+        let db = cluster.connect($crate::support::APP);
+        (cluster, db)
+    }};
+}
+
 /// Waits for a condition for at most `limit`, and then fails the test with what it waited for.
 pub fn until(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -22,8 +22,7 @@ fn writer(cluster: &Cluster, db: &mut Db, name: &str) -> Db {
 
 #[test]
 fn a_partition_that_stays_locked_and_cannot_be_followed_delays_no_ddl_of_others() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let (mut evil, mut own) = (writer(&cluster, &mut db, "evil"), writer(&cluster, &mut db, "own"));
     let source_no = attach_partitioned(&mut evil, "e", "int");
     // A trigger with the name of kb's trigger exists already.
@@ -58,8 +57,7 @@ fn a_partition_that_stays_locked_and_cannot_be_followed_delays_no_ddl_of_others(
 
 #[test]
 fn an_open_transaction_that_attaches_a_table_or_partition_delays_no_other_owner() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let (mut idle, mut own) = (writer(&cluster, &mut db, "idle"), writer(&cluster, &mut db, "own"));
     attach_partitioned(&mut idle, "i", "int");
     idle.run(
@@ -84,8 +82,7 @@ fn callers(cluster: &Cluster) -> BTreeSet<(String, i32)> {
 
 #[test]
 fn a_key_with_a_domain_is_checked_only_by_the_worker_as_the_owner() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let mut evil = writer(&cluster, &mut db, "evil");
     evil.run(
         "CREATE FUNCTION note(int) RETURNS boolean LANGUAGE plpgsql AS
@@ -124,8 +121,7 @@ fn a_key_with_a_domain_is_checked_only_by_the_worker_as_the_owner() {
 
 #[test]
 fn the_cost_of_ddl_does_not_depend_on_the_number_of_attached_tables() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     let mut own = writer(&cluster, &mut db, "own");
     attach_partitioned(&mut own, "o", "int");
     own.wait("o");
@@ -166,8 +162,7 @@ fn the_cost_of_ddl_does_not_depend_on_the_number_of_attached_tables() {
 
 #[test]
 fn the_worker_follows_what_a_statement_could_not_and_loses_no_write_in_between() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE p (id int, year int, body text, PRIMARY KEY (year, id)) PARTITION BY LIST (year)");
     db.create_kb("k", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 'p', 'body')");
@@ -199,8 +194,7 @@ fn the_worker_follows_what_a_statement_could_not_and_loses_no_write_in_between()
 
 #[test]
 fn dropping_a_large_partition_hides_its_rows_and_no_others_at_the_commit() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE p (id int, year int, body text, PRIMARY KEY (year, id)) PARTITION BY LIST (year);
          CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1); CREATE TABLE p2 PARTITION OF p FOR VALUES IN (2);

@@ -21,8 +21,7 @@ fn until_fault(db: &mut Db, words: &str) {
 
 #[test]
 fn rows_of_a_dropped_table_leave_the_answers_at_the_commit_however_it_is_dropped() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     for (make, table, drop) in [
         ("CREATE TABLE t (id int PRIMARY KEY, body text)", "t", "DROP TABLE t"),
@@ -170,8 +169,7 @@ fn whoever_has_waited_for_rows_that_cannot_be_read_finds_the_reason() {
 
 #[test]
 fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_documents() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     db.run("CREATE TABLE a (id int PRIMARY KEY, body text); SELECT kb.attach_table('k', 'a', 'body')");
     // The last ones are deleted last, and added first.
@@ -209,8 +207,7 @@ fn what_an_earlier_worker_told_of_a_table_is_over_when_its_rows_can_be_read() {
 
 #[test]
 fn who_drops_a_table_that_is_made_like_an_attached_one_takes_nothing_out_of_answers() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE ROLE stranger LOGIN IN ROLE kb_reader; GRANT CREATE ON SCHEMA public TO stranger;

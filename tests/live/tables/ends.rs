@@ -149,8 +149,7 @@ fn what_was_gone_when_its_table_was_let_go_is_not_kept() {
 
 #[test]
 fn a_row_that_is_read_while_its_table_is_let_go_becomes_no_document() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t SELECT n, 'Text' FROM generate_series(1, 20) n");
     db.create_kb("k", "hash", "{}");
     for n in 0..30 {

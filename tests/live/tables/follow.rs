@@ -1,7 +1,7 @@
 //! Rows become documents with every statement that changes them.
 
 use super::{ready, with_articles, without_worker};
-use crate::support::{APP, Db, assert_sound};
+use crate::support::{Db, assert_sound};
 
 #[test]
 fn a_row_is_found_once_published_and_gone_at_the_commit_that_removes_it() {
@@ -81,8 +81,7 @@ fn an_update_of_other_columns_writes_and_embeds_nothing() {
 
 #[test]
 fn every_kind_of_key_and_statement_is_followed() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE SCHEMA s; CREATE TYPE s.kind AS ENUM ('b', 'a');
          CREATE TABLE s.\"Odd \"\"name\" (\"the key\" text, kind s.kind, at timestamptz, \"the body\" text,
@@ -143,8 +142,7 @@ fn every_kind_of_key_and_statement_is_followed() {
 
 #[test]
 fn rows_that_were_there_are_taken_up_in_the_order_of_their_keys_and_live_ones_first() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (a int, b int, body text, PRIMARY KEY (a, b));
             INSERT INTO t SELECT n % 7, n, 'Text number ' || n FROM generate_series(1, 3500) n",
@@ -164,8 +162,7 @@ fn rows_that_were_there_are_taken_up_in_the_order_of_their_keys_and_live_ones_fi
 
 #[test]
 fn what_foreign_keys_delete_and_what_replication_brings_is_followed() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE authors (id int PRIMARY KEY);
          CREATE TABLE t (id int PRIMARY KEY, author int REFERENCES authors ON DELETE CASCADE ON UPDATE SET NULL, body text);
@@ -228,8 +225,7 @@ fn where_else_a_text_appears_is_said_of_rows_that_are_there() {
 
 #[test]
 fn a_title_that_is_null_is_no_title() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, title text, uri text, type text, body text)");
     db.create_kb("k", "hash", "{}");
     db.run(

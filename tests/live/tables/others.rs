@@ -35,8 +35,7 @@ fn a_table_that_somebody_has_locked_delays_its_own_rows_only() {
 
 #[test]
 fn a_condition_that_takes_its_time_is_seldom_evaluated() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE FUNCTION slow(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
              $$BEGIN RAISE LOG 'slow of %', $1; PERFORM pg_sleep(0.4); RETURN true; END$$;
@@ -58,8 +57,7 @@ fn a_condition_that_takes_its_time_is_seldom_evaluated() {
 
 #[test]
 fn slow_tables_of_one_owner_share_the_time_of_one_also_after_a_worker_restart() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE ROLE evil LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO evil; SELECT kb.bind_role('evil', 'evil');
          CREATE FUNCTION slow(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
@@ -116,8 +114,7 @@ fn a_document_that_somebody_has_locked_keeps_no_other_waiting_and_is_deleted_lat
 
 #[test]
 fn each_tenant_waits_for_its_own_rows_only() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, domain text, body text); SET kb.tenant = 'shared';
          CREATE ROLE writer LOGIN IN ROLE kb_writer",

@@ -5,8 +5,7 @@ use crate::support::{APP, Db, SOON, assert_sound, until};
 
 #[test]
 fn what_cannot_be_attached_is_refused_with_what_to_do() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, status text, at timestamptz);
          CREATE VIEW v AS SELECT * FROM t; CREATE MATERIALIZED VIEW m AS SELECT * FROM t;
@@ -71,8 +70,7 @@ fn what_cannot_be_attached_is_refused_with_what_to_do() {
 
 #[test]
 fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, n int DEFAULT 1, other text);
          INSERT INTO t VALUES (1, 'One'), (2, 'Two'), (3, 'Three')",
@@ -158,8 +156,7 @@ fn a_row_is_its_tables_and_nobody_elses() {
 
 #[test]
 fn a_row_whose_key_is_null_fails_nobodys_statement() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
     db.run(
@@ -174,8 +171,7 @@ fn a_row_whose_key_is_null_fails_nobodys_statement() {
 
 #[test]
 fn who_attaches_and_waits_in_one_transaction_is_told_at_once() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
     let fault = db.fault("SELECT kb.attach_table('k', 't', 'body'); SELECT kb.wait('k', 60)");
@@ -184,8 +180,7 @@ fn who_attaches_and_waits_in_one_transaction_is_told_at_once() {
 
 #[test]
 fn a_table_that_becomes_a_partition_is_told_and_goes_on_when_it_is_one_no_more() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', 'body')");
@@ -208,8 +203,7 @@ fn a_table_that_becomes_a_partition_is_told_and_goes_on_when_it_is_one_no_more()
 
 #[test]
 fn existing_rows_are_enqueued_even_if_one_cannot_be_read_and_few_are_published() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, n int);
          INSERT INTO t SELECT i, 'Text ' || i, CASE WHEN i = 1500 THEN 0 ELSE 1 END FROM generate_series(1, 2200) i;
@@ -241,8 +235,7 @@ fn existing_rows_are_enqueued_even_if_one_cannot_be_read_and_few_are_published()
 
 #[test]
 fn the_error_of_a_table_is_shown_until_it_is_repaired_without_a_value_of_a_row() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author;
          CREATE TABLE names (id text PRIMARY KEY, body text)",

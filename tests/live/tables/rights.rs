@@ -5,8 +5,7 @@ use crate::support::{APP, Cluster, Db, SOON, until};
 
 #[test]
 fn the_worker_reads_with_the_rights_and_the_row_security_of_the_tables_owner() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author;
          CREATE FUNCTION spy(text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
@@ -58,8 +57,7 @@ fn the_worker_reads_with_the_rights_and_the_row_security_of_the_tables_owner() {
 
 #[test]
 fn what_a_tables_owner_wrote_runs_as_nobody_else() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author");
     let mut author = cluster.connect_as(APP, "author");
     author.run(
@@ -93,8 +91,7 @@ fn what_a_tables_owner_wrote_runs_as_nobody_else() {
 
 #[test]
 fn rows_with_a_tenant_are_that_tenants_only() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, domain_id int, body text); SET kb.tenant = 'shared'");
     db.create_kb("k", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'domain_id')");
@@ -181,8 +178,7 @@ const EVIL: &str = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql IMMU
 
 #[test]
 fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
-    let cluster = crate::cluster!("log_min_messages = 'notice'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("log_min_messages = 'notice'");
     db.run(
         "CREATE ROLE author LOGIN IN ROLE kb_writer; CREATE ROLE vic LOGIN IN ROLE kb_writer; CREATE ROLE boss LOGIN IN ROLE kb_admin;
          GRANT CREATE ON SCHEMA public TO author; SELECT kb.bind_role('author', 'att'), kb.bind_role('vic', 'vic')",

@@ -17,8 +17,7 @@ fn contents(db: &mut Db) -> Vec<String> {
 
 #[test]
 fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, pub boolean DEFAULT true);
@@ -49,8 +48,7 @@ fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
 
 #[test]
 fn deleting_a_document_that_is_not_there_yet_leaves_the_row_that_becomes_it() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE FUNCTION waits(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
@@ -73,8 +71,7 @@ fn deleting_a_document_that_is_not_there_yet_leaves_the_row_that_becomes_it() {
 
 #[test]
 fn a_key_that_is_equal_but_printed_differently_is_the_same_row_under_a_new_name() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE TABLE t (id numeric PRIMARY KEY, body text); SELECT kb.attach_table('k', 't', 'body');
@@ -93,8 +90,7 @@ fn a_key_that_is_equal_but_printed_differently_is_the_same_row_under_a_new_name(
 
 #[test]
 fn a_row_whose_key_another_document_has_takes_no_edit_of_that_one_away() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE TABLE a (id int PRIMARY KEY, body text); CREATE TABLE b (id int PRIMARY KEY, body text);
@@ -115,8 +111,7 @@ fn a_row_whose_key_another_document_has_takes_no_edit_of_that_one_away() {
 
 #[test]
 fn documents_that_are_kept_when_their_table_is_let_go_become_ready() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'a crow');
@@ -136,8 +131,7 @@ fn documents_that_are_kept_when_their_table_is_let_go_become_ready() {
 
 #[test]
 fn who_may_not_see_every_document_of_a_table_does_not_let_it_go() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'a crow')");
     // A table that is not attached yet has no documents.
@@ -155,8 +149,7 @@ fn who_may_not_see_every_document_of_a_table_does_not_let_it_go() {
 
 #[test]
 fn deleted_rows_are_looked_up_by_key_even_without_statistics_of_their_table() {
-    let cluster = crate::cluster!("autovacuum = off");
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!("autovacuum = off");
     db.create_kb("a", "hash", "{}");
     db.create_kb("b", "hash", "{}");
     db.run(

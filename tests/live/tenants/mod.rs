@@ -320,8 +320,7 @@ fn the_caller_of_a_function_is_no_more_than_itself() {
 
 #[test]
 fn rows_with_an_impossible_tenant_are_refused_and_cost_no_other_row_an_attempt() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for kb in ["mine", "theirs"] {
         db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
     }

@@ -111,8 +111,7 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
 #[test]
 fn what_the_worker_has_under_way_is_the_new_tenants_when_it_is_done() {
     let stub = Stub::start(Options::default());
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     stub.hold(true);
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
     db.run("SET kb.tenant = 'a'");
@@ -152,8 +151,7 @@ fn a_move_waits_for_who_writes_chunks_words_or_vectors() {
 
 #[test]
 fn rows_of_attached_tables_go_with_it_by_what_their_column_says() {
-    let cluster = crate::cluster!("kb.worker_idle_timeout = '1s'");
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'");
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); CREATE TABLE u (id text PRIMARY KEY, whose text, body text);
         SET kb.tenant = 'a'");
     db.create_kb("k", "hash", CHUNKING);
@@ -237,8 +235,7 @@ fn who_may_not_have_it_gets_nothing() {
 
 #[test]
 fn rows_that_nobody_could_read_are_refused_and_all_tenants_are_no_tenant() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, whose text, body text); INSERT INTO t VALUES (1, 'acme', 'A row of acme.')");
     db.create_kb("k", "hash", "{}");
     let attach = "SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')";

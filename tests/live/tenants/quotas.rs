@@ -152,8 +152,7 @@ fn sessions_that_put_at_once_have_no_more_together() {
 
 #[test]
 fn who_added_documents_without_knowing_of_a_new_quota_is_counted_when_it_has_ended() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
     let mut a = cluster.connect_as(APP, "a");
     a.run("SELECT kb.create_knowledge_base('k', 'hash')");
@@ -221,8 +220,7 @@ fn a_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint_alone() {
 
 #[test]
 fn who_began_before_a_quota_was_committed_is_counted_when_it_has_ended() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
     let mut a = cluster.connect_as(APP, "a");
     a.run("SELECT kb.create_knowledge_base('k', 'hash')");
@@ -405,8 +403,7 @@ fn what_stays_of_a_document_that_is_put_again_still_counts() {
 
 #[test]
 fn no_tenant_takes_all_of_what_the_server_has_and_an_administrator_gives_more() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_writer;
         SELECT kb.bind_role('a', 'a'), kb.bind_role('b', 'b');
         ALTER DATABASE app SET kb.tenant_knowledge_bases = 3; ALTER DATABASE app SET kb.tenant_attached_tables = 1");

@@ -153,8 +153,7 @@ fn what_cannot_be_shared_is_refused() {
 
 #[test]
 fn who_a_knowledge_base_is_shared_with_holds_up_its_drop_by_no_open_transaction() {
-    let cluster = crate::cluster!();
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::connected!();
     for tenant in ["a", "b"] {
         db.run(&format!(
             "CREATE ROLE {tenant} LOGIN IN ROLE kb_writer; SELECT kb.bind_role('{tenant}', '{tenant}')"
