@@ -1,5 +1,5 @@
-//! The vocabularies of OpenAI's tokenizers, compiled in packed: tiktoken-rs has the same ones in four times the bytes.
-//! tools/pack-vocabularies.py makes the files from that crate, and says what is in them.
+//! The vocabularies of OpenAI's tokenizers, compiled in packed: tiktoken-rs has the same ones in four times
+//! the bytes. tools/pack-vocabularies.py makes the files from that crate, and says what is in them.
 
 use flate2::read::DeflateDecoder;
 use std::io::Read;
@@ -24,7 +24,8 @@ static R50K: LazyLock<Vocabulary> = LazyLock::new(|| read(P50K_PACKED, R50K_TOKE
 /// r50k_base is the beginning of p50k_base.
 const P50K_PACKED: &[u8] = include_bytes!("vocabularies/p50k_base.bin");
 
-/// The vocabulary of an encoding, without its special tokens: kb reads them as text, so encodings that differ in those only share one.
+/// The vocabulary of an encoding, without its special tokens: kb reads them as text, so encodings that differ
+/// in those only share one.
 pub fn vocabulary(encoding: Encoding) -> Result<&'static CoreBPE, String> {
     let vocabulary = match encoding {
         Encoding::O200kHarmony | Encoding::O200kBase => &O200K,
