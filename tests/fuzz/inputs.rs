@@ -1,4 +1,4 @@
-//! Inputs near the seeds of a target: a seed with some edits, so that proptest can leave out edits of an input
+//! Inputs near the seeds of a target: a seed with some edits, so that proptest can drop edits from an input
 //! that fails.
 
 use crate::targets::Target;
@@ -6,14 +6,14 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Bytes of an input at most.
+/// The most bytes of an input.
 const LONGEST: usize = 16 * 1024;
 
 const NUMBERS: &str =
     "0 -1 1 255 2147483648 4294967296 9223372036854775807 18446744073709551616 1e400 -0.0 1e-400 0.1";
 
-/// Each edit replaces a part of the input, mostly a short one, by a piece, mostly once: a word, a number, a part
-/// of a seed, bytes, or nothing.
+/// Each edit replaces a part of the input, mostly a short one, by a piece, mostly once: a word, a number, a
+/// part of a seed, bytes, or nothing.
 pub fn near(seeds: Vec<Vec<u8>>, target: &Target) -> impl Strategy<Value = Vec<u8>> {
     let words = target.words.split_ascii_whitespace().map(word).collect::<Vec<_>>();
     let numbers: Vec<Vec<u8>> = NUMBERS.split(' ').map(Vec::from).collect();
@@ -40,7 +40,7 @@ pub fn near(seeds: Vec<Vec<u8>>, target: &Target) -> impl Strategy<Value = Vec<u
     })
 }
 
-/// Below 2^bits; 0 is the likeliest.
+/// A number below 2^bits, of which 0 is the likeliest.
 fn mostly_few(bits: u32) -> impl Strategy<Value = usize> {
     prop_oneof![Just(0).boxed(), (0..bits).prop_flat_map(|bits| 0..1usize << bits).boxed()]
 }

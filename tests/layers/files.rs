@@ -1,10 +1,14 @@
-//! The files of a folder, and how wide their comments are.
+//! The files of a folder, how wide their comments are, and how long the names of functions.
 
 use std::path::{Path, PathBuf};
 
 /// Folders whose comments have at most [`WIDEST`] columns.
-const WRAPPED: &[&str] = &["crates"];
+const WRAPPED: &[&str] = &["crates", "tests"];
+/// Rooms of src/ whose comments have, too.
+const WRAPPED_ROOMS: &str = "builds documents evaluate filters gateway health jobs keyword knowledge_bases pg query settings sql tables tenants vectors";
 const WIDEST: usize = 110;
+/// Characters that the name of a test, or of any function, has at most.
+const LONGEST_NAME: usize = 80;
 
 /// All files under a folder, in order.
 pub fn under(folder: impl AsRef<Path>) -> Vec<PathBuf> {
@@ -21,18 +25,41 @@ fn wide_comments(source: &str) -> Vec<usize> {
     source.lines().zip(1..).filter(|(line, _)| is_wide(line)).map(|(_, number)| number).collect()
 }
 
+/// The numbers of the lines that name a function at too great length.
+fn long_names(source: &str) -> Vec<usize> {
+    let is_long = |line: &str| {
+        let name = line.split_once("fn ").and_then(|(_, rest)| rest.split_once(['(', '<']));
+        name.is_some_and(|(name, _)| name.len() > LONGEST_NAME && !name.contains(' '))
+    };
+    source.lines().zip(1..).filter(|(line, _)| is_long(line)).map(|(_, number)| number).collect()
+}
+
+/// Fails with the lines of the Rust files in these folders that `lines` finds.
+fn assert_none(folders: impl IntoIterator<Item = PathBuf>, lines: fn(&str) -> Vec<usize>) {
+    let files = folders.into_iter().flat_map(under);
+    let sources = files.filter(|file| file.extension().is_some_and(|end| end == "rs"));
+    let found: Vec<String> = sources
+        .flat_map(|file| {
+            let numbers = lines(&std::fs::read_to_string(&file).unwrap());
+            numbers.into_iter().map(move |number| format!("{}:{number}", file.display()))
+        })
+        .collect();
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
 #[test]
 fn comment_lines_have_at_most_110_columns() {
     let text = |width: usize| "ä".repeat(width - 3);
     let source = format!("// {}\n    /// {}\nlet a = 1; // {0}\n", text(110), text(110));
     assert_eq!(wide_comments(&source), [2]);
-    let sources =
-        WRAPPED.iter().flat_map(under).filter(|file| file.extension().is_some_and(|end| end == "rs"));
-    let found: Vec<String> = sources
-        .flat_map(|file| {
-            let wide = wide_comments(&std::fs::read_to_string(&file).unwrap());
-            wide.into_iter().map(move |line| format!("{}:{line}", file.display()))
-        })
-        .collect();
-    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+    let rooms = WRAPPED_ROOMS.split(' ').map(|room| Path::new("src").join(room));
+    assert_none(WRAPPED.iter().map(PathBuf::from).chain(rooms), wide_comments);
+}
+
+#[test]
+fn names_of_tests_have_at_most_80_characters() {
+    let name = |length: usize| "a".repeat(length);
+    let source = format!("fn {}() {{\n    async fn {}<T>() {{ \"fn \" }}\n", name(80), name(81));
+    assert_eq!(long_names(&source), [2]);
+    assert_none(["crates", "src", "tests"].map(PathBuf::from), long_names);
 }

@@ -146,8 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_was_built_and_is_wanted_again_is_asked_for_at_once_and_one_that_fails_is_given_up_hope_of()
-     {
+    fn a_built_index_is_asked_for_again_at_once_and_one_that_fails_is_given_up() {
         let (mut schedule, mut now) = (IndexSchedule::default(), Instant::now());
         schedule.note_asked(&"built", now);
         schedule.note_asked(&"fails", now);

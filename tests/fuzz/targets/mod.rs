@@ -13,17 +13,17 @@ use fastrand::Rng;
 use std::hash::{DefaultHasher, Hasher};
 
 pub struct Target {
-    /// Also the folder of its seeds, tests/fuzz/seeds/NAME.
+    /// The name, which is also that of the folder of its seeds, tests/fuzz/seeds/NAME.
     pub name: &'static str,
     pub run: fn(&[u8]),
     /// Generated seeds, in addition to those in files.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// What its language is made of, between blanks: ␣ stands for a blank in a word, ⏎ for the end of a line, and ‹feff›
-    /// for the character of that number.
+    /// The words of its language, separated by blanks: ␣ stands for a blank in a word, ⏎ for the end of a
+    /// line, and ‹feff› for the character of that number.
     pub words: &'static str,
 }
 
-/// For choices that belong to an input: the same input, the same choices.
+/// Choices that depend only on the input: the same input makes the same choices.
 fn choices(input: &[u8]) -> Rng {
     let mut hasher = DefaultHasher::new();
     hasher.write(input);
