@@ -77,7 +77,7 @@ fn tokenising_costs_no_more_than_n_log_n() {
 }
 
 #[test]
-fn cutting_costs_no_more_than_n_log_n_whatever_the_strategy() {
+fn cutting_costs_at_most_n_log_n_under_every_strategy() {
     // Markdown is cut below, and with all settings in the benchmark.
     check(|name| {
         ["cut recursive", "cut fixed", "cut none", "cut by"].iter().any(|cut| name.starts_with(cut))

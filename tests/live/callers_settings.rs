@@ -273,7 +273,7 @@ fn no_statement_of_kb_is_compiled_whatever_it_is_estimated_to_cost() {
 }
 
 #[test]
-fn a_worker_is_who_it_is_whatever_role_the_database_sets() {
+fn a_worker_keeps_its_role_whatever_role_the_database_sets() {
     for setting in ["role", "session_authorization"] {
         let Some((cluster, mut db, _)) = fixture() else { return };
         db.run("CREATE ROLE nobody");
@@ -283,7 +283,7 @@ fn a_worker_is_who_it_is_whatever_role_the_database_sets() {
 }
 
 #[test]
-fn a_superuser_who_replays_a_replica_leaves_nothing_behind_that_belongs_to_nobody() {
+fn a_superuser_in_mode_replica_leaves_no_orphaned_rows() {
     let Some((_cluster, mut db, _)) = fixture() else { return };
     db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
     db.put_all("k", &texts::documents(0..10, 60));

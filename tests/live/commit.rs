@@ -4,7 +4,7 @@ use crate::support::db::Document;
 use crate::support::{APP, SOON, assert_sound, chunk_set, signal, texts, until};
 
 #[test]
-fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
+fn a_rollback_leaves_nothing_behind_and_wakes_no_process() {
     let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");
@@ -29,7 +29,7 @@ fn what_is_rolled_back_leaves_nothing_and_wakes_nobody() {
 }
 
 #[test]
-fn what_a_savepoint_takes_back_never_was() {
+fn a_rollback_to_a_savepoint_undoes_everything_after_it() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("BEGIN");

@@ -117,7 +117,7 @@ fn check_slices(db: &mut Db, rows: &[Row]) {
 }
 
 #[test]
-fn a_row_with_its_neighbors_is_a_slice_of_its_document_and_no_text_comes_twice() {
+fn a_row_with_its_neighbors_is_a_slice_and_no_text_occurs_twice() {
     let (_cluster, mut db) = crate::connected!();
     for (kb, overlap) in [("plain", 0), ("overlapping", 15)] {
         db.create_kb(kb, "hash", &format!(r#"{{"size": 30, "overlap": {overlap}}}"#));
@@ -172,7 +172,7 @@ fn a_section_is_the_text_below_its_heading() {
 }
 
 #[test]
-fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
+fn an_edit_that_is_not_processed_yet_makes_no_wrong_slice() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
     let notes: Vec<String> =
@@ -197,7 +197,7 @@ fn an_edit_that_is_not_taken_up_yet_makes_no_wrong_slice() {
 }
 
 #[test]
-fn quotes_that_meet_are_each_told_whole() {
+fn adjacent_quotes_are_each_reported_whole() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "a", "あいうえおかきくけこ");

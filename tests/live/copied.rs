@@ -50,7 +50,7 @@ fn a_chunk_that_has_a_vector_or_is_gone_or_locked_costs_no_other_its_vector() {
 }
 
 #[test]
-fn a_chunk_whose_id_another_has_costs_no_other_its_place() {
+fn a_chunk_with_an_id_that_exists_already_affects_no_other_chunk() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", CHUNKING);
     put(&mut db, "a");
@@ -131,7 +131,7 @@ fn a_build_that_is_being_deleted_gets_no_chunks() {
 }
 
 #[test]
-fn what_others_have_made_of_the_tables_holds_for_what_the_worker_writes() {
+fn constraints_and_triggers_of_others_apply_to_the_workers_writes() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", CHUNKING);
     let table = vector_table(&mut db, "k");
@@ -168,7 +168,7 @@ fn what_others_have_made_of_the_tables_holds_for_what_the_worker_writes() {
 }
 
 #[test]
-fn texts_are_written_as_they_are_whatever_encoding_clients_have() {
+fn texts_are_written_unchanged_whatever_encoding_clients_use() {
     let (cluster, mut db) = crate::connected!();
     db.run("ALTER DATABASE app SET client_encoding = 'LATIN1'");
     db.create_kb("k", "hash", CHUNKING);

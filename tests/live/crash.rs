@@ -164,7 +164,7 @@ fn a_knowledge_base_in_memory_is_filled_again_after_a_crash() {
 }
 
 #[test]
-fn a_killed_launcher_comes_back_and_takes_up_what_waits() {
+fn a_killed_launcher_is_restarted_and_resumes_waiting_work() {
     let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
     cluster.expects_crashes = true;
     let launcher = |cluster: &Cluster| cluster.processes("kb launcher", None).first().copied();

@@ -5,7 +5,7 @@ use crate::support::{APP, SOON, assert_sound, texts, until, vector_table};
 const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
 
 #[test]
-fn what_is_deleted_is_gone_for_the_next_statement_and_for_others_at_commit() {
+fn a_deletion_applies_to_the_next_statement_and_to_others_at_commit() {
     let cluster = crate::cluster!();
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.create_kb("k", "minilm", "{}");

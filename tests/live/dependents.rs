@@ -71,7 +71,7 @@ fn filled(a: &mut Db, kb: &str) -> String {
 }
 
 #[test]
-fn what_others_make_of_a_vector_table_does_not_hold_up_dropping_its_knowledge_base() {
+fn dependents_of_a_vector_table_do_not_block_the_drop_of_its_knowledge_base() {
     let cluster = crate::cluster!();
     let (mut db, mut a, mut b) = roles(&cluster);
     let table = filled(&mut a, "k");
@@ -90,7 +90,7 @@ fn what_others_make_of_a_vector_table_does_not_hold_up_dropping_its_knowledge_ba
 }
 
 #[test]
-fn what_others_make_of_a_vector_table_does_not_hold_up_sweeping_it() {
+fn dependents_of_a_vector_table_do_not_block_sweeping_it() {
     let cluster = crate::cluster!();
     let (mut db, mut a, mut b) = roles(&cluster);
     let table = filled(&mut a, "k");

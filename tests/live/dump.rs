@@ -135,7 +135,7 @@ fn a_restored_database_has_its_policies_and_grants() {
 }
 
 #[test]
-fn a_restored_database_goes_on_as_if_nothing_had_happened() {
+fn a_restored_database_continues_as_if_nothing_had_happened() {
     let Some((_cluster, _, mut restored)) = restored() else { return };
     // Sequences continue where they were.
     restored.create_kb("new", "hash", "{}");
@@ -165,7 +165,7 @@ fn a_restored_database_goes_on_as_if_nothing_had_happened() {
 }
 
 #[test]
-fn a_restored_database_scores_words_the_same_and_goes_on_from_there() {
+fn a_restored_database_scores_words_the_same_and_continues_from_there() {
     let (cluster, mut db) = crate::connected!();
     db.run(r#"SELECT kb.create_knowledge_base('k', 'hash', chunking => '{"strategy": "none"}', retrieval => '{"mode": "keyword"}')"#);
     db.put_all("k", &texts::documents(0..400, 25));

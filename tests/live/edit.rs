@@ -46,7 +46,7 @@ fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version
 }
 
 #[test]
-fn what_is_deleted_put_again_or_edited_while_it_is_cut_ends_as_it_was_put_last() {
+fn a_document_that_changes_while_it_is_cut_ends_as_it_was_put_last() {
     let (cluster, mut db) = crate::connected!();
     let tokens = r#"{"tokenizer": "cl100k_base", "size": 500}"#;
     db.create_kb("k", "hash", tokens);

@@ -145,7 +145,7 @@ fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judg
 }
 
 #[test]
-fn a_set_in_beirs_form_is_loaded_as_it_is_or_not_at_all() {
+fn a_set_in_beirs_format_is_loaded_completely_or_not_at_all() {
     let (_cluster, mut db) = crate::connected!();
     fill(&mut db, "k");
     let queries: String = (0..30)
@@ -286,7 +286,7 @@ fn tuning_proposes_hybrid_if_each_leg_finds_what_the_other_misses_and_applies_it
 }
 
 #[test]
-fn what_an_index_misses_is_measured_and_told_by_health() {
+fn the_recall_of_an_index_is_measured_and_reported_by_health() {
     let (_cluster, mut db) = crate::connected!();
     db.run(r#"SELECT kb.create_vector_db('v', dimension => 384, config => '{"m": 8, "ef_construction": 16, "min_rows": 500}')"#);
     db.run(r#"SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{"strategy": "none"}')"#);

@@ -38,7 +38,7 @@ fn fixture() -> Option<(Cluster, Db)> {
 }
 
 #[test]
-fn what_is_not_in_an_answer_has_its_stage_and_reason() {
+fn a_chunk_that_is_not_in_an_answer_has_its_stage_and_reason() {
     let Some((cluster, mut db)) = fixture() else { return };
     let query = "ships in the harbor";
     let mut told = |arguments: &str, stage: &str, words: &str| {
@@ -115,7 +115,7 @@ fn what_is_not_in_an_answer_has_its_stage_and_reason() {
 }
 
 #[test]
-fn where_a_chunk_stands_is_told_for_each_leg() {
+fn the_rank_of_a_chunk_is_reported_for_each_leg() {
     let Some((_cluster, mut db)) = fixture() else { return };
     // It is behind two texts that equal the question, and one that has more of its words.
     for (mode, dense) in [("hybrid", json!(4)), ("keyword", json!(null)), ("dense", json!(4))] {
@@ -163,7 +163,7 @@ fn a_chunk_in_the_passage_of_another_is_said_to_be_in_the_answer() {
 }
 
 #[test]
-fn how_much_a_filter_keeps_is_told_only_to_whom_no_policy_binds() {
+fn the_share_that_a_filter_keeps_is_shown_only_to_roles_without_policies() {
     let Some((cluster, mut db)) = fixture() else { return };
     db.run(
         "CREATE ROLE reader LOGIN IN ROLE kb_reader;
@@ -179,7 +179,7 @@ fn how_much_a_filter_keeps_is_told_only_to_whom_no_policy_binds() {
 }
 
 #[test]
-fn what_a_policy_hides_is_explained_as_if_it_were_not_there() {
+fn a_chunk_that_a_policy_hides_is_explained_as_if_it_did_not_exist() {
     let Some((cluster, mut db)) = fixture() else { return };
     db.put("k", "secret", "the merger with Initech is planned");
     db.wait("k");
@@ -203,7 +203,7 @@ fn what_a_policy_hides_is_explained_as_if_it_were_not_there() {
 }
 
 #[test]
-fn what_the_index_misses_is_told() {
+fn a_chunk_that_the_index_misses_is_reported_as_missed() {
     let Some((_cluster, mut db)) = fixture() else { return };
     let documents: Vec<_> = (0..1_200)
         .map(|i| Document {
@@ -241,7 +241,7 @@ fn what_the_index_misses_is_told() {
 }
 
 #[test]
-fn what_is_explained_is_the_answer_of_the_same_question() {
+fn the_explained_answer_is_that_of_kb_query() {
     let Some((_cluster, mut db)) = fixture() else { return };
     for (options, passed) in [
         (r#"{}"#, &["dense", "shape"][..]),

@@ -181,7 +181,7 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
 
 /// The disk is so full that not even the jobs can be given back.
 #[test]
-fn what_nothing_can_be_written_of_is_taken_up_again_when_there_is_room() {
+fn documents_that_a_full_disk_delays_are_processed_when_there_is_room() {
     let (cluster, mut db) = crate::connected!("kb.lease_duration = '10min'");
     db.create_kb("k", "hash", "{}");
     db.run(

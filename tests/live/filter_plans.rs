@@ -285,7 +285,7 @@ fn few_are_compared_all_and_of_many_the_index_is_asked() {
 }
 
 #[test]
-fn what_a_session_remembers_of_a_filter_ends_with_the_statistics_that_it_is_from() {
+fn the_estimate_of_a_filter_is_forgotten_when_statistics_change() {
     let Some((cluster, mut db)) = fixture() else { return };
     let filter = r#"{"topic": "village"}"#;
     assert_eq!(explained(&mut db, filter)["filter_keeps"], json!({"chunks": 300, "counted": true}));
@@ -311,7 +311,7 @@ fn an_exact_value_is_looked_up_in_the_index_on_metadata_by_readers_too() {
 }
 
 #[test]
-fn an_index_on_a_key_is_made_for_all_who_want_it_and_goes_with_the_last_of_them() {
+fn an_index_on_a_key_is_shared_and_dropped_with_its_last_user() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; CREATE ROLE a LOGIN IN ROLE kb_writer");
     for kb in ["k", "l", "m"] {

@@ -6,7 +6,7 @@ use crate::support::{APP, Fault, LONG, SOON, assert_sound, signal, texts, until}
 const QUESTION: &str = "SELECT * FROM kb.query('k', 'where is the harbor?')";
 
 #[test]
-fn a_stopped_gateway_gives_a_clear_error_in_time_and_serves_again_when_it_goes_on() {
+fn a_stopped_gateway_gives_a_clear_error_in_time_and_recovers() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "minilm", "{}");
     db.put("k", "d", "The harbor is south of the village.");

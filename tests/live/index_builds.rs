@@ -52,7 +52,7 @@ fn no_more_indexes_are_built_at_a_time_than_may_be() {
 }
 
 #[test]
-fn who_waits_to_drop_an_index_keeps_no_other_database_from_building_one() {
+fn a_drop_of_an_index_that_waits_delays_no_build_in_another_database() {
     let cluster = crate::cluster!("max_worker_processes = 20", "kb.max_index_builds = 1");
     let (mut db, table) = with_two_segments(&cluster);
     let mut reader = cluster.connect(APP);
@@ -143,7 +143,7 @@ fn building(db: &mut Db) -> Option<(String, String, Option<f64>)> {
 }
 
 #[test]
-fn kb_status_says_how_far_an_index_is_to_who_sees_the_knowledge_base() {
+fn kb_status_shows_index_progress_to_those_who_see_the_knowledge_base() {
     let cluster = crate::cluster!();
     let (mut db, mut writer) = (cluster.connect(APP), cluster.connect(APP));
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader");
@@ -183,7 +183,7 @@ fn kb_status_says_how_far_an_index_is_to_who_sees_the_knowledge_base() {
 }
 
 #[test]
-fn what_comes_faster_than_its_index_waits_for_it_but_not_for_ever_and_others_do_not() {
+fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
     let (cluster, mut db) = crate::connected!("kb.forced_tail = 20000");
     db.run("SELECT kb.create_embedder('small', 'hash', dimension => 16)");
     for kb in ["k", "other"] {

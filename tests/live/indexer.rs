@@ -40,7 +40,7 @@ fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
 }
 
 #[test]
-fn a_transaction_for_whose_snapshot_the_index_waits_can_drop_its_knowledge_base() {
+fn a_transaction_that_an_index_build_waits_for_can_drop_its_knowledge_base() {
     let cluster = crate::cluster!();
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     let documents = texts::documents(0..1200, 10);
@@ -152,7 +152,7 @@ fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
 }
 
 #[test]
-fn an_index_is_built_though_a_document_is_put_before_the_indexer_looks() {
+fn an_index_is_built_even_if_a_document_is_put_before_the_indexer_looks() {
     let stub = Stub::start(Options::default());
     let cluster = crate::cluster!("autovacuum = off", "kb.worker_idle_timeout = '1h'");
     let (mut db, mut holder) = (cluster.connect(APP), cluster.connect(APP));

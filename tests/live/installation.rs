@@ -18,7 +18,7 @@ fn trapped() -> Option<(Cluster, Db)> {
 }
 
 #[test]
-fn what_the_installation_stores_refers_to_nothing_of_others() {
+fn stored_code_of_the_installation_refers_to_no_object_of_others() {
     let Some((cluster, mut db)) = trapped() else { return };
     db.run("CREATE EXTENSION kb");
     cluster.assert_no_evidence();
@@ -177,7 +177,7 @@ const RIGHTS_OF_GRABBER: &str = "SELECT format('%s on %s', a.privilege_type, o.n
      WHERE a.grantee IN (0, (SELECT oid FROM pg_roles WHERE rolname = 'grabber'))";
 
 #[test]
-fn default_privileges_of_who_installs_kb_are_on_none_of_its_objects() {
+fn default_privileges_of_the_installer_apply_to_no_object_of_kb() {
     let (cluster, mut db) = crate::connected!();
     db.run("DROP EXTENSION kb CASCADE; DROP SCHEMA IF EXISTS kb CASCADE; CREATE ROLE grabber LOGIN");
     for grant in ["ALL ON TABLES", "ALL ON SEQUENCES", "ALL ON FUNCTIONS", "USAGE ON SCHEMAS"] {

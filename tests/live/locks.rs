@@ -285,7 +285,7 @@ fn a_vector_database_is_created_and_dropped_beside_an_open_deletion_of_documents
 }
 
 #[test]
-fn who_asks_while_a_knowledge_base_is_dropped_gets_an_error_and_no_empty_answer() {
+fn a_query_during_the_drop_of_its_knowledge_base_gets_an_error_and_no_empty_answer() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", CHUNKING);
     db.put("k", "a", &texts::text(3, 5, 40));

@@ -7,7 +7,7 @@ use crate::support::{APP, SOON, assert_sound, texts, until};
 const WHOLE: &str = r#"{"strategy": "none"}"#;
 
 #[test]
-fn what_was_asked_for_a_knowledge_base_that_is_gone_is_booked() {
+fn requests_of_a_dropped_knowledge_base_are_still_booked() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
     let (_cluster, mut db) = crate::connected!();
@@ -102,7 +102,7 @@ fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_the
 }
 
 #[test]
-fn what_had_no_price_has_no_cost_and_what_had_one_has_it_exactly() {
+fn a_cost_is_exact_with_a_price_and_null_without_one() {
     on_one_day();
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
@@ -124,7 +124,7 @@ fn what_had_no_price_has_no_cost_and_what_had_one_has_it_exactly() {
 }
 
 #[test]
-fn a_spent_budget_pauses_the_embedder_and_says_so() {
+fn a_spent_budget_pauses_the_embedder_and_the_reason_is_shown() {
     on_one_day();
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
@@ -157,7 +157,7 @@ fn a_spent_budget_pauses_the_embedder_and_says_so() {
 
 /// A budget bounds what a key spends through all embedders, also after a restart of the gateway.
 #[test]
-fn what_other_embedders_spent_with_the_same_key_counts() {
+fn spending_by_other_embedders_with_the_same_key_counts() {
     on_one_day();
     let stub = Stub::start(Options { key: Some("sk-shared".into()), ..Options::default() });
     let (cluster, mut db) = crate::connected!();

@@ -5,7 +5,7 @@ use crate::support::db::Document;
 use crate::support::{APP, LONG, SOON, assert_sound, texts, until};
 
 #[test]
-fn documents_are_chunked_and_stored_and_taken_up_when_it_is_back() {
+fn during_an_outage_documents_are_chunked_and_afterwards_embedded() {
     let stub = Stub::start(Options::default());
     stub.always(Some(Fault::Status(500)));
     let (_cluster, mut db) = crate::connected!("kb.max_attempts = 3");
@@ -145,7 +145,7 @@ fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
 }
 
 #[test]
-fn what_a_provider_said_of_one_tenants_text_is_told_to_no_other_tenant_or_database() {
+fn a_providers_message_about_a_tenants_text_is_shown_to_no_other() {
     let stub = Stub::start(Options::default());
     let (cluster, mut db) = crate::connected!();
     cluster.connect("postgres").run("CREATE DATABASE second");

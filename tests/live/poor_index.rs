@@ -68,7 +68,7 @@ fn ef_search_auto_finds_every_document_by_its_text_even_if_the_index_misses_many
 }
 
 #[test]
-fn where_comparing_all_takes_long_a_poor_index_is_built_again_with_more_edges() {
+fn a_poor_index_of_many_vectors_is_built_again_with_more_edges() {
     let Some((_cluster, mut db)) = fixture(5600) else { return };
     let measure = "SELECT recall FROM kb.measure_recall('k', 200)";
     let before: f64 = db.one(measure);

@@ -102,7 +102,7 @@ fn handbook_and_tickets(db: &mut Db) {
 }
 
 #[test]
-fn of_knowledge_bases_with_one_fingerprint_the_better_rows_come_first_in_every_mode() {
+fn better_rows_are_first_in_every_mode_if_the_fingerprint_is_the_same() {
     let (_cluster, mut db) = crate::connected!();
     handbook_and_tickets(&mut db);
     let question = "How many days of annual leave do employees have?";

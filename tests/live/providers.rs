@@ -64,7 +64,7 @@ fn small_documents_of_many_knowledge_bases_share_requests() {
 }
 
 #[test]
-fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
+fn only_the_chunk_of_a_refused_text_fails_and_retry_sends_only_that() {
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
@@ -90,7 +90,7 @@ fn of_a_refused_text_only_its_chunk_fails_and_retry_sends_only_that() {
 }
 
 #[test]
-fn what_cannot_pass_is_listed_after_one_request_and_retry_puts_it_back() {
+fn a_lasting_fault_is_listed_after_one_request_and_retry_enqueues_it() {
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");
@@ -330,7 +330,7 @@ fn documents_of_one_chunk_are_sent_together_in_full_requests() {
 }
 
 #[test]
-fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
+fn vectors_that_arrive_while_a_large_document_is_cut_are_written() {
     let stub = Stub::start(Options::default());
     stub.hold(true);
     let (cluster, mut db) = crate::connected!();
@@ -352,7 +352,7 @@ fn what_comes_back_while_a_large_document_is_cut_is_written_meanwhile() {
 }
 
 #[test]
-fn a_question_is_remembered_for_the_tenant_who_asked_and_by_its_right_only() {
+fn a_question_is_remembered_only_for_its_tenant_and_with_its_rights() {
     let stub = Stub::start(Options { key: Some("sk-good".into()), ..Options::default() });
     let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.set_secret('good', 'sk-good'); SELECT kb.set_secret('bad', 'sk-bad')");

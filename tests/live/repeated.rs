@@ -78,7 +78,7 @@ fn a_question_scans_once_by_meaning_and_by_words_and_reads_only_its_answers_text
 }
 
 #[test]
-fn an_answer_has_as_many_rows_as_there_are_texts_whatever_repeats_itself() {
+fn an_answer_has_a_row_for_every_text_despite_duplicates() {
     let Some((_cluster, mut db)) = fixture() else { return };
     for mode in ["dense", "keyword", "hybrid"] {
         for (top_k, options) in [
@@ -108,7 +108,7 @@ fn an_answer_has_as_many_rows_as_there_are_texts_whatever_repeats_itself() {
 }
 
 #[test]
-fn a_scan_goes_on_over_rows_that_policies_hide() {
+fn a_scan_continues_past_rows_that_policies_hide() {
     let Some((cluster, mut db)) = fixture() else { return };
     db.run(
         "CREATE ROLE reader LOGIN IN ROLE kb_reader;
@@ -157,7 +157,7 @@ fn a_scan_goes_on_over_rows_that_policies_hide() {
 }
 
 #[test]
-fn an_error_while_a_scan_goes_on_leaves_nothing_open_and_nobody_else_behind() {
+fn an_error_in_a_continued_scan_leaves_nothing_open() {
     let Some((_cluster, mut db)) = fixture() else { return };
     let table = vector_table(&mut db, "k");
     db.run(&format!(

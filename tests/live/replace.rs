@@ -106,7 +106,7 @@ fn queries_during_a_replacement_see_the_old_or_the_new_and_never_both_or_nothing
 }
 
 #[test]
-fn a_replacement_ends_though_there_is_always_some_other_job() {
+fn a_replacement_ends_even_if_there_is_always_another_job() {
     let Some(cluster) = about_to_be_replaced(&[]) else { return };
     let mut db = cluster.connect(APP);
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
@@ -127,7 +127,7 @@ fn a_replacement_ends_though_there_is_always_some_other_job() {
 }
 
 #[test]
-fn what_is_put_edited_or_deleted_during_a_replacement_is_so_after_it() {
+fn documents_put_edited_or_deleted_during_a_replacement_stay_so_after_it() {
     let Some(cluster) = about_to_be_replaced(&[]) else { return };
     let mut db = cluster.connect(APP);
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
@@ -280,7 +280,7 @@ fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
 }
 
 #[test]
-fn what_knowledge_bases_have_is_not_bought_again_when_they_are_replaced_at_once() {
+fn simultaneous_replacements_pay_for_no_existing_vector_again() {
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, "{}");

@@ -31,7 +31,7 @@ fn restart(cluster: &Cluster, settings: &[&str]) {
 }
 
 #[test]
-fn with_preload_waiting_work_is_done_after_a_restart_though_nobody_connects() {
+fn with_preload_waiting_work_is_done_after_a_restart_without_a_connection() {
     let Some(cluster) = with_pending(&[APP, "untouched"]) else { return };
     restart(&cluster, &[PRELOAD, "kb.worker_idle_timeout = '1s'"]);
     let mut watch = cluster.connect("postgres");

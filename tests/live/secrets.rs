@@ -134,7 +134,7 @@ fn a_moved_embedder_does_not_take_its_secret_along() {
 }
 
 #[test]
-fn a_key_file_and_a_changed_setting_are_taken_up_by_a_reload() {
+fn a_key_file_and_a_changed_setting_apply_after_a_reload() {
     let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
     let (cluster, mut db) = crate::connected!();
     db.run(&format!(

@@ -13,7 +13,7 @@ fn table(heading: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_page_names_every_function_and_who_may_call_it() {
+fn the_page_names_every_function_and_the_role_that_may_call_it() {
     let (_cluster, mut db) = crate::connected!();
     let mut says = BTreeMap::new();
     for row in table("What each role may do") {

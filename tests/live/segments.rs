@@ -118,7 +118,7 @@ fn a_draft_that_is_merged_with_nothing_is_built_again_when_it_is_quiet() {
 }
 
 #[test]
-fn segments_whose_newest_rows_are_deleted_come_to_rest() {
+fn segments_whose_newest_rows_are_deleted_reach_a_stable_state() {
     let cluster = crate::cluster!();
     let (mut db, table) = with_a_draft(&cluster);
     // The largest numbers of the newest segment, which is a draft, are deleted.
@@ -142,7 +142,7 @@ fn segments_whose_newest_rows_are_deleted_come_to_rest() {
 }
 
 #[test]
-fn what_is_put_after_all_was_deleted_goes_into_no_index_one_by_one() {
+fn rows_that_follow_a_deletion_of_all_are_inserted_into_no_index() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..1500);

@@ -106,7 +106,7 @@ fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none()
 }
 
 #[test]
-fn a_model_that_hangs_keeps_no_other_document_back_and_is_taken_up_when_it_answers() {
+fn a_model_that_hangs_delays_no_other_document() {
     let (slow, quick) = (Stub::start(Options::default()), Stub::start(Options::default()));
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("slow", &slow, "{}");
@@ -164,7 +164,7 @@ fn a_provider_that_fails_on_a_sentence_is_named_and_affects_no_other_document() 
 }
 
 #[test]
-fn whoever_is_killed_every_document_is_cut_once_and_as_before() {
+fn every_document_is_cut_once_and_in_the_same_way_whoever_is_killed() {
     let stub = Stub::start(Options::default());
     let mut cluster = crate::cluster!();
     cluster.expects_crashes = true;

@@ -37,7 +37,7 @@ fn assert_exact(db: &mut Db, table: &str, operator: &str, questions: impl Iterat
 }
 
 #[test]
-fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
+fn vectors_without_an_index_are_found_as_by_comparing_all() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
@@ -65,7 +65,7 @@ fn what_has_no_index_is_found_as_if_all_vectors_were_compared() {
 }
 
 #[test]
-fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
+fn vectors_behind_a_segment_are_packed_until_an_index_has_them() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..1200);
@@ -96,7 +96,7 @@ fn what_is_behind_a_segment_is_packed_until_an_index_has_it() {
 }
 
 #[test]
-fn what_is_not_packed_is_found_all_the_same() {
+fn vectors_that_are_not_packed_are_found_all_the_same() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     let table = vector_table(&mut db, "k");
@@ -194,7 +194,7 @@ fn packed_vectors_give_the_exact_answer_for_every_metric_element_and_after_a_mov
 }
 
 #[test]
-fn nobody_reads_what_is_packed() {
+fn no_role_reads_packed_vectors() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
     put(&mut db, "k", 0..10);
@@ -208,7 +208,7 @@ fn nobody_reads_what_is_packed() {
 }
 
 #[test]
-fn what_is_packed_of_other_tenants_is_not_looked_at() {
+fn packed_vectors_of_other_tenants_are_not_read() {
     let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, tenant text);
@@ -277,7 +277,7 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not(
 }
 
 #[test]
-fn where_a_session_has_seen_pages_of_packed_vectors_does_not_matter() {
+fn packed_vectors_are_found_after_their_pages_have_moved() {
     let cluster = crate::cluster!("shared_buffers = 2MB", "max_wal_size = '1GB'");
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.create_kb("k", "hash", r#"{"strategy": "none"}"#);

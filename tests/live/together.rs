@@ -87,7 +87,7 @@ fn a_run_or_a_retry_beside_a_put_of_the_same_documents_does_not_deadlock() {
 }
 
 #[test]
-fn of_two_replaces_at_once_the_second_is_told_of_the_first() {
+fn the_second_of_two_simultaneous_replaces_is_refused() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.put("k", "d", "Ships lie in the harbor.");
@@ -142,7 +142,7 @@ fn live_embedder(db: &mut Db) -> String {
 }
 
 #[test]
-fn of_two_alters_at_once_both_hold() {
+fn two_simultaneous_alters_both_take_effect() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     let mut first = session(&cluster);

@@ -103,7 +103,7 @@ fn a_version_made_up_for_this_test_becomes_the_newest_and_keeps_its_data() {
 }
 
 #[test]
-fn until_it_is_updated_an_extension_older_than_its_library_says_so() {
+fn an_extension_older_than_its_library_reports_that_until_it_is_updated() {
     let cluster = crate::cluster!();
     cluster.connect("postgres").run("CREATE DATABASE older");
     let mut db = cluster.connect("older");
@@ -127,7 +127,7 @@ fn until_it_is_updated_an_extension_older_than_its_library_says_so() {
 }
 
 #[test]
-fn an_object_that_differs_is_told() {
+fn an_object_that_differs_is_reported() {
     let (_cluster, mut db) = crate::connected!();
     let fresh = objects(&mut db);
     assert!(fresh.len() > 200, "{}", fresh.len());

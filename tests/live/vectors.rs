@@ -98,7 +98,7 @@ fn a_policy_of_the_database_hides_rows_from_answers_and_others_take_their_place(
 }
 
 #[test]
-fn what_others_make_on_a_vector_table_does_not_keep_it() {
+fn objects_of_others_on_a_vector_table_do_not_prevent_its_drop() {
     let Some((cluster, mut db)) = shared_table(2) else { return };
     db.run("CREATE ROLE meddler LOGIN IN ROLE kb_reader; GRANT CREATE ON SCHEMA public TO meddler");
     let mut a = as_tenant(&cluster, "a");

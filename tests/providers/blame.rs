@@ -50,7 +50,7 @@ fn a_text_on_which_a_provider_fails_gets_its_error_even_if_it_is_alone() {
 }
 
 #[test]
-fn what_tries_a_left_alone_endpoint_is_a_harmless_text() {
+fn an_open_breaker_is_probed_by_a_harmless_text() {
     let (stub, gateway, embedder) = start(json!({}));
     stub.always(Some(Fault::Status(500)));
     while !matches!(gateway.error(&embedder, "a").0, Error::Paused { .. }) {}
@@ -66,7 +66,7 @@ fn what_tries_a_left_alone_endpoint_is_a_harmless_text() {
 }
 
 #[test]
-fn an_outage_while_it_is_asked_who_is_to_blame_gives_up_no_text() {
+fn an_outage_during_the_search_for_a_bad_text_gives_up_no_text() {
     let (stub, gateway, embedder) = start(json!({}));
     stub.refuse_text("bad", Fault::Status(400));
     // The harmless text meets a fault that passes.
@@ -82,7 +82,7 @@ fn an_outage_while_it_is_asked_who_is_to_blame_gives_up_no_text() {
 }
 
 #[test]
-fn what_was_let_go_before_a_429_waits_like_all_others() {
+fn a_request_that_was_released_before_a_429_waits_like_all_others() {
     let stub = Stub::start(Options {
         key: Some(KEY.into()),
         latency: Duration::from_millis(100),
@@ -118,7 +118,7 @@ fn for_a_client_that_left_nothing_more_is_sent() {
 }
 
 #[test]
-fn a_text_whose_vector_is_none_fails_alone_and_no_other_is_paid_for_twice() {
+fn a_text_without_a_valid_vector_fails_alone_and_no_other_is_paid_for_twice() {
     let texts: Vec<String> = (0..21).map(|i| format!("text {i}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for provider in NAMES {
@@ -161,7 +161,7 @@ fn a_text_that_the_reply_leaves_out_has_a_passing_error_and_others_have_vectors(
 }
 
 #[test]
-fn where_every_vector_is_wrong_the_error_is_one_of_the_endpoint() {
+fn if_every_vector_is_wrong_the_error_is_one_of_the_endpoint() {
     // All vectors have another dimension: the embedder is configured wrongly.
     let (stub, gateway, mut embedder) = start(json!({}));
     embedder.dimension = 9;
@@ -235,7 +235,7 @@ fn an_error_in_a_good_answer_is_quoted_and_treated_as_its_kind() {
 }
 
 #[test]
-fn what_it_cost_is_estimated_where_the_usage_is_odd_and_the_vectors_are_kept() {
+fn an_implausible_usage_is_replaced_by_an_estimate_and_the_vectors_are_kept() {
     for (usage, tokens) in [
         (json!({"total_tokens": 12.0}), 12),
         (json!({"total_tokens": "12"}), 12),

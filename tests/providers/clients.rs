@@ -139,7 +139,7 @@ fn frames_that_are_announced_and_do_not_come_hold_up_nobody() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_or_ends_the_connection_and_nothing_else() {
+fn a_request_that_is_too_large_is_refused_or_ends_only_its_connection() {
     let gateway = Gateway::start();
     let mut client = gateway.connect();
     // The sender does not send it, and the gateway refuses one that is sent.

@@ -85,7 +85,7 @@ fn a_question_goes_ahead_of_the_batches_that_were_refused() {
 }
 
 #[test]
-fn a_batch_that_is_always_refused_for_now_is_given_back_though_others_pass() {
+fn a_batch_that_is_always_throttled_is_given_back_while_others_succeed() {
     let (stub, gateway) = (stub(), Gateway::new());
     let retry = json!({"max_attempts": 3, "base_ms": 1, "max_ms": 1});
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 2, "retry": retry}));

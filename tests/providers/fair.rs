@@ -92,7 +92,7 @@ fn bulk_calls_of_clients_are_answered_by_turns() {
 }
 
 #[test]
-fn of_a_bulk_call_that_is_not_waited_for_no_more_is_sent() {
+fn a_bulk_call_whose_client_has_left_sends_nothing_more() {
     let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
     stub.hold(true);
@@ -145,7 +145,7 @@ fn a_batch_is_neither_halved_nor_sent_again_when_all_its_clients_have_left() {
 }
 
 #[test]
-fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
+fn the_reason_of_a_pause_reveals_no_text_to_another_client() {
     // The stub's message repeats what it was sent.
     let secret = "the secret of tenant a";
     for fault in [Fault::Status(500), Fault::RetryAfter { status: 429, seconds: 3600 }] {
@@ -175,7 +175,7 @@ fn what_is_paused_for_one_clients_text_says_nothing_of_the_text_to_another() {
 }
 
 #[test]
-fn what_a_provider_says_of_texts_of_several_tenants_is_told_to_none() {
+fn a_providers_message_about_texts_of_several_tenants_is_shown_to_none() {
     // The stub's message repeats what it was sent.
     let (stub, gateway) = (self::stub(0), Gateway::new());
     stub.always(Some(Fault::Status(403)));
@@ -234,7 +234,7 @@ fn a_tenant_that_spent_its_share_of_the_budget_waits_and_the_others_go_on() {
 }
 
 #[test]
-fn what_is_not_sent_or_refused_costs_a_tenant_nothing_of_its_share() {
+fn texts_that_are_not_sent_or_are_refused_use_nothing_of_a_tenants_share() {
     let (stub, gateway) = (stub(0), Gateway::new());
     let config = json!({"daily_token_budget": 20, "tenant_share": 0.5, "retry": {"max_attempts": 1}});
     let embedder = embedder(&stub, "openai", config);

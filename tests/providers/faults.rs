@@ -60,7 +60,7 @@ fn a_provider_that_refuses_everything_is_not_asked_for_each_text() {
 }
 
 #[test]
-fn what_will_not_pass_is_not_tried_again() {
+fn a_lasting_fault_is_not_tried_again() {
     for fault in [Fault::Status(401), Fault::Status(403), Fault::Status(404), Fault::WrongDimension] {
         let (stub, gateway, embedder) = start();
         stub.always(Some(fault.clone()));
@@ -72,7 +72,7 @@ fn what_will_not_pass_is_not_tried_again() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_as_often_as_the_config_says() {
+fn a_passing_fault_is_tried_again_as_often_as_the_config_specifies() {
     for fault in [
         Fault::Status(500),
         Fault::Status(502),
@@ -208,7 +208,7 @@ fn a_breaker_opens_after_repeated_faults_and_sends_nothing_while_open() {
 }
 
 #[test]
-fn nobody_there_is_a_fault_that_may_pass() {
+fn a_refused_connection_is_a_passing_fault() {
     let (stub, gateway, embedder) = start();
     drop(stub);
     let (error, _) = gateway.error(&embedder, "a");
@@ -306,7 +306,7 @@ fn a_text_that_a_provider_breaks_on_is_found_and_fails_alone() {
 }
 
 #[test]
-fn what_a_provider_says_of_one_clients_text_is_not_told_to_another() {
+fn a_providers_message_about_one_clients_text_is_not_shown_to_another() {
     let stub = Stub::start(Options {
         key: Some(KEY.into()),
         latency: Duration::from_millis(100),

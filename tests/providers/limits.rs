@@ -224,7 +224,7 @@ fn a_bulk_call_waits_for_no_ingestion_of_the_same_embedder_that_waits_for_tokens
 }
 
 #[test]
-fn of_requests_that_wait_for_the_rate_a_question_is_next() {
+fn a_question_is_sent_first_of_the_requests_that_wait_for_a_rate() {
     let (stub, gateway) = (stub(0), Gateway::new());
     // One request a second, for which a hundred wait.
     let embedder = embedder(&stub, "openai", json!({"rpm": 60, "batch_size": 1}));
@@ -266,7 +266,7 @@ fn ingestion_leaves_a_part_of_the_days_budget_to_questions() {
 }
 
 #[test]
-fn what_nobody_asks_is_forgotten_but_not_what_was_spent_of_a_budget() {
+fn unused_endpoints_are_forgotten_but_not_the_spending_of_a_budget() {
     on_one_day();
     let stub = stub(200);
     let gateway = Gateway::new();

@@ -63,7 +63,7 @@ fn the_rust_of_developers_is_one_that_cargo_toml_allows() {
 }
 
 #[test]
-fn what_the_readme_leads_contributors_to_is_there() {
+fn the_files_to_which_the_readme_leads_contributors_exist() {
     let readme = text("README.md");
     for path in ["CONTRIBUTING.md", "SECURITY.md", "LICENSE", "NOTICE", "RELEASING.md"] {
         assert!(readme.contains(&format!("]({path})")), "README.md has no link to {path}");

@@ -31,7 +31,7 @@ fn text(random: &mut Random) -> String {
 }
 
 #[test]
-fn words_are_those_that_postgresql_finds_whatever_stands_beside_them() {
+fn words_are_those_of_postgresql_whatever_surrounds_them() {
     let (_cluster, mut db) = crate::connected!();
     db.run(UNREMEMBERED);
     let mut random = Random::new(7);

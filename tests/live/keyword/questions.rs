@@ -61,7 +61,7 @@ fn quotes_and_dashes_in_prose_require_and_exclude_nothing_in_mode_hybrid() {
 }
 
 #[test]
-fn in_keyword_a_phrase_that_no_chunk_has_is_not_required_and_the_locator_says_so() {
+fn mode_keyword_does_not_require_a_phrase_that_no_chunk_has() {
     let (_cluster, mut db) = crate::connected!();
     create(&mut db);
     let mut found = |question: &str, options: &str| -> (Vec<String>, i64) {

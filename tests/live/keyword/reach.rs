@@ -119,7 +119,7 @@ fn a_filter_leaves_no_row_out_that_qualifies() {
 }
 
 #[test]
-fn a_filter_that_keeps_what_comes_late_loses_none_of_it() {
+fn a_filter_that_keeps_only_low_ranked_chunks_finds_all_of_them() {
     let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
     let mut model = Model::default();

@@ -151,7 +151,7 @@ fn when_reranking_fails_the_order_stays_and_every_row_says_why() {
 }
 
 #[test]
-fn what_reranking_costs_is_booked_for_the_tenant_who_asked() {
+fn the_cost_of_reranking_is_booked_for_the_tenant_that_asked() {
     let stub = Stub::start(Options::default());
     crate::stub::on_one_day();
     let Some((_cluster, mut db)) = cluster_with(&stub) else { return };

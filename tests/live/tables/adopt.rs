@@ -88,7 +88,7 @@ fn a_vector_is_not_adopted_for_a_row_that_was_edited_since() {
 }
 
 #[test]
-fn what_cannot_be_adopted_is_refused() {
+fn vectors_that_cannot_be_adopted_are_refused() {
     let Some((_cluster, mut db, _stub)) = with_table() else { return };
     db.run("ALTER TABLE t ADD three vector(3), ADD any_number vector, ADD half halfvec(8)");
     for (column, says) in

@@ -126,7 +126,7 @@ fn a_column_or_key_that_is_missing_is_said_of_the_table_until_it_is_there_again(
 }
 
 #[test]
-fn whoever_has_waited_for_rows_that_cannot_be_read_finds_the_reason() {
+fn rows_that_cannot_be_read_have_a_reason_when_the_wait_ends() {
     let Some((cluster, mut db)) = with_articles() else { return };
     db.run("INSERT INTO articles (body, status) VALUES ('One', 'published')");
     db.wait("k");
@@ -188,7 +188,7 @@ fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_document
 }
 
 #[test]
-fn what_an_earlier_worker_told_of_a_table_is_over_when_its_rows_can_be_read() {
+fn an_earlier_workers_error_about_a_table_ends_when_it_can_be_read() {
     let Some((cluster, mut db)) = with_articles() else { return };
     db.run("INSERT INTO articles (body, status) VALUES ('One', 'published')");
     db.wait("k");
@@ -206,7 +206,7 @@ fn what_an_earlier_worker_told_of_a_table_is_over_when_its_rows_can_be_read() {
 }
 
 #[test]
-fn who_drops_a_table_that_is_made_like_an_attached_one_takes_nothing_out_of_answers() {
+fn dropping_a_copy_of_an_attached_table_removes_nothing_from_answers() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(

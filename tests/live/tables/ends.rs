@@ -47,7 +47,7 @@ fn a_job_that_is_enqueued_beside_a_detach_is_done_or_gone() {
 }
 
 #[test]
-fn what_is_detached_or_dropped_leaves_nothing_behind() {
+fn a_table_that_is_detached_or_dropped_leaves_nothing_behind() {
     let Some((_cluster, mut db)) = with_articles() else { return };
     db.create_kb("second", "hash", "{}");
     db.run("SELECT kb.attach_table('second', 'articles', 'body')");
@@ -69,7 +69,7 @@ fn what_is_detached_or_dropped_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_restored_dump_goes_on_following_its_tables() {
+fn a_restored_dump_continues_to_follow_its_tables() {
     let Some((cluster, mut db)) = with_articles() else { return };
     db.run(
         "INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 5) n",
@@ -101,7 +101,7 @@ fn a_restored_dump_goes_on_following_its_tables() {
 }
 
 #[test]
-fn what_happened_while_triggers_were_off_is_found_and_mended() {
+fn changes_made_while_triggers_were_off_are_found_and_repaired() {
     let Some((_cluster, mut db)) = with_articles() else { return };
     db.run("INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 1200) n");
     db.wait("k");
@@ -123,7 +123,7 @@ fn what_happened_while_triggers_were_off_is_found_and_mended() {
 }
 
 #[test]
-fn what_was_gone_when_its_table_was_let_go_is_not_kept() {
+fn rows_that_were_gone_when_their_table_was_detached_are_not_kept() {
     let Some((cluster, mut db)) = with_articles() else { return };
     db.run(
         "INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 4) n",
@@ -148,7 +148,7 @@ fn what_was_gone_when_its_table_was_let_go_is_not_kept() {
 }
 
 #[test]
-fn a_row_that_is_read_while_its_table_is_let_go_becomes_no_document() {
+fn a_row_that_is_read_while_its_table_is_detached_becomes_no_document() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t SELECT n, 'Text' FROM generate_series(1, 20) n");
     db.create_kb("k", "hash", "{}");

@@ -141,7 +141,7 @@ fn every_kind_of_key_and_statement_is_followed() {
 }
 
 #[test]
-fn rows_that_were_there_are_taken_up_in_the_order_of_their_keys_and_live_ones_first() {
+fn existing_rows_are_enqueued_by_key_and_live_changes_go_first() {
     let (_cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (a int, b int, body text, PRIMARY KEY (a, b));
@@ -161,7 +161,7 @@ fn rows_that_were_there_are_taken_up_in_the_order_of_their_keys_and_live_ones_fi
 }
 
 #[test]
-fn what_foreign_keys_delete_and_what_replication_brings_is_followed() {
+fn rows_that_cascades_delete_or_replication_applies_are_followed() {
     let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE authors (id int PRIMARY KEY);
@@ -198,7 +198,7 @@ fn what_foreign_keys_delete_and_what_replication_brings_is_followed() {
 }
 
 #[test]
-fn where_else_a_text_appears_is_said_of_rows_that_are_there() {
+fn other_places_of_a_text_are_listed_only_for_existing_rows() {
     let Some((cluster, mut db)) = with_articles() else { return };
     db.run(
         "INSERT INTO articles (body, status) SELECT 'The same text', 'published' FROM generate_series(1, 3)",

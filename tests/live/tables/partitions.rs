@@ -188,7 +188,7 @@ fn replicated_rows_of_partitions_are_followed_and_a_dump_restores_all_of_them() 
 }
 
 #[test]
-fn what_users_wrote_sets_nothing_for_the_worker_and_runs_with_nobody_elses_rights() {
+fn code_of_users_changes_no_setting_of_the_worker_and_runs_with_their_rights() {
     let Some((_cluster, mut db)) = partitioned("") else { return };
     db.run(
         "CREATE ROLE evil LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO evil; SET ROLE evil;
@@ -246,7 +246,7 @@ fn truncated_rows_are_in_no_answer_after_rollbacks_and_under_old_snapshots() {
 }
 
 #[test]
-fn a_table_that_is_made_or_altered_waits_for_nobody_who_works_on_partitions() {
+fn creating_or_altering_a_table_waits_for_no_work_on_partitions() {
     let Some((cluster, mut db)) = partitioned("") else { return };
     let mut busy = cluster.connect(APP);
     busy.run("BEGIN; LOCK TABLE p, p2025, low IN ACCESS EXCLUSIVE MODE");

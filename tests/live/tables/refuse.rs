@@ -4,7 +4,7 @@ use super::{ready, with_articles};
 use crate::support::{APP, Db, SOON, assert_sound, until};
 
 #[test]
-fn what_cannot_be_attached_is_refused_with_what_to_do() {
+fn a_table_that_cannot_be_attached_is_refused_with_a_hint() {
     let (cluster, mut db) = crate::connected!();
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, status text, at timestamptz);
@@ -155,7 +155,7 @@ fn a_row_is_its_tables_and_nobody_elses() {
 }
 
 #[test]
-fn a_row_whose_key_is_null_fails_nobodys_statement() {
+fn a_row_whose_key_is_null_makes_no_statement_fail() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
@@ -170,7 +170,7 @@ fn a_row_whose_key_is_null_fails_nobodys_statement() {
 }
 
 #[test]
-fn who_attaches_and_waits_in_one_transaction_is_told_at_once() {
+fn attaching_and_waiting_in_one_transaction_is_an_immediate_error() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
@@ -179,7 +179,7 @@ fn who_attaches_and_waits_in_one_transaction_is_told_at_once() {
 }
 
 #[test]
-fn a_table_that_becomes_a_partition_is_told_and_goes_on_when_it_is_one_no_more() {
+fn a_table_that_becomes_a_partition_is_reported_until_it_is_none() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");

@@ -56,7 +56,7 @@ fn the_worker_reads_with_the_rights_and_the_row_security_of_the_tables_owner() {
 }
 
 #[test]
-fn what_a_tables_owner_wrote_runs_as_nobody_else() {
+fn code_of_a_tables_owner_runs_as_no_other_role() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE author LOGIN IN ROLE kb_writer; GRANT CREATE ON SCHEMA public TO author");
     let mut author = cluster.connect_as(APP, "author");
@@ -177,7 +177,7 @@ const EVIL: &str = "CREATE FUNCTION evil() RETURNS boolean LANGUAGE plpgsql IMMU
      CREATE DOMAIN number AS int CHECK (public.evil());";
 
 #[test]
-fn asking_runs_nothing_that_a_tables_owner_wrote_as_who_asks() {
+fn a_query_runs_no_code_of_a_tables_owner_as_the_caller() {
     let (cluster, mut db) = crate::connected!("log_min_messages = 'notice'");
     db.run(
         "CREATE ROLE author LOGIN IN ROLE kb_writer; CREATE ROLE vic LOGIN IN ROLE kb_writer; CREATE ROLE boss LOGIN IN ROLE kb_admin;

@@ -89,7 +89,7 @@ fn a_key_that_is_equal_but_printed_differently_is_the_same_row_under_a_new_name(
 }
 
 #[test]
-fn a_row_whose_key_another_document_has_takes_no_edit_of_that_one_away() {
+fn a_row_with_the_key_of_a_put_document_loses_no_edit_of_that_document() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
@@ -110,7 +110,7 @@ fn a_row_whose_key_another_document_has_takes_no_edit_of_that_one_away() {
 }
 
 #[test]
-fn documents_that_are_kept_when_their_table_is_let_go_become_ready() {
+fn documents_that_are_kept_when_their_table_is_detached_become_ready() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run(
@@ -130,7 +130,7 @@ fn documents_that_are_kept_when_their_table_is_let_go_become_ready() {
 }
 
 #[test]
-fn who_may_not_see_every_document_of_a_table_does_not_let_it_go() {
+fn a_role_that_does_not_see_all_documents_of_a_table_cannot_detach_it() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'a crow')");

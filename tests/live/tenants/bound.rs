@@ -178,7 +178,7 @@ fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
 }
 
 #[test]
-fn who_is_bound_binds_nobody_and_nobody_binds_what_cannot_be_bound() {
+fn a_bound_role_binds_no_role_and_superusers_cannot_be_bound() {
     let Some((cluster, mut db)) = bound() else { return };
     db.run("CREATE ROLE chief LOGIN IN ROLE kb_admin; CREATE ROLE free LOGIN IN ROLE kb_admin; CREATE ROLE blind BYPASSRLS");
     db.run("SELECT kb.bind_role('chief', 'a')");
@@ -218,7 +218,7 @@ fn who_is_bound_binds_nobody_and_nobody_binds_what_cannot_be_bound() {
 }
 
 #[test]
-fn what_is_shared_is_written_by_kb_admin_only() {
+fn tenant_shared_is_written_by_kb_admin_only() {
     let Some((cluster, mut db)) = bound() else { return };
     db.run("CREATE ROLE librarian LOGIN IN ROLE kb_admin; CREATE TABLE t (id int PRIMARY KEY, tenant text, body text)");
     db.run("ALTER TABLE t OWNER TO pool; INSERT INTO t VALUES (1, 'a', 'A row of a.'), (2, 'shared', 'A row of all.')");
@@ -292,7 +292,7 @@ fn a_prepared_statement_in_an_open_transaction_is_bound_too() {
 }
 
 #[test]
-fn what_a_bound_roles_table_runs_in_the_worker_is_bound_too() {
+fn code_of_a_bound_roles_table_is_bound_in_the_worker_too() {
     let Some((cluster, mut db)) = bound() else { return };
     db.run("GRANT CREATE ON SCHEMA public TO a, pool; SET ROLE pool");
     // A function of a role that is not bound, and one of a bound role that calls it where its rows are read.
@@ -322,7 +322,7 @@ fn of_rows(db: &mut Db) -> Vec<String> {
 }
 
 #[test]
-fn rows_are_of_tenants_only_that_who_attached_their_table_may_act_for() {
+fn rows_belong_only_to_tenants_for_which_the_attaching_roles_may_act() {
     let Some((cluster, mut db)) = bound() else { return };
     // A group without bindings owns the tables; a and taker, who are bound to a, are its members.
     db.run(
@@ -356,7 +356,7 @@ fn rows_are_of_tenants_only_that_who_attached_their_table_may_act_for() {
 }
 
 #[test]
-fn who_is_bound_after_attaching_writes_to_no_other_tenant_from_then_on() {
+fn a_role_that_is_bound_after_attaching_writes_to_no_other_tenant() {
     let Some((cluster, mut db)) = bound() else { return };
     db.run("CREATE TABLE t (id int PRIMARY KEY, whose text, body text); CREATE ROLE owners IN ROLE kb_writer; ALTER TABLE t OWNER TO owners; GRANT owners TO pool");
     db.run("INSERT INTO t VALUES (1, 'a', 'Of a'), (2, 'b', 'Of b')");

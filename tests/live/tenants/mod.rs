@@ -194,7 +194,7 @@ fn no_writer_reaches_into_another_tenants_rows_by_plain_sql() {
 }
 
 #[test]
-fn what_a_tenant_does_to_its_own_does_nothing_to_what_another_calls_the_same() {
+fn a_tenant_changes_nothing_of_another_that_uses_the_same_names() {
     let Some((cluster, mut db)) = tenants() else { return };
     let mut b = as_tenant(&cluster, "b");
     assert_eq!(b.put("handbook", "d", "The new secret of b."), "updated");

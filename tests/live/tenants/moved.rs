@@ -109,7 +109,7 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
 }
 
 #[test]
-fn what_the_worker_has_under_way_is_the_new_tenants_when_it_is_done() {
+fn work_in_progress_during_a_move_ends_with_the_new_tenant() {
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
     stub.hold(true);
@@ -135,7 +135,7 @@ fn what_the_worker_has_under_way_is_the_new_tenants_when_it_is_done() {
 }
 
 #[test]
-fn a_move_waits_for_who_writes_chunks_words_or_vectors() {
+fn a_move_waits_for_writers_of_chunks_words_and_vectors() {
     let cluster = crate::cluster!();
     let (mut db, ..) = fixture(&cluster);
     let mut writer = cluster.connect(APP);
@@ -173,7 +173,7 @@ fn rows_of_attached_tables_go_with_it_by_what_their_column_says() {
 }
 
 #[test]
-fn who_may_not_have_it_gets_nothing() {
+fn a_move_to_a_tenant_that_may_not_have_it_is_refused() {
     let cluster = crate::cluster!();
     let (mut db, mut a, mut b) = fixture(&cluster);
     let moves = "SELECT kb.move_knowledge_base('k', 'b')";

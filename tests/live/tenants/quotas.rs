@@ -151,7 +151,7 @@ fn sessions_that_put_at_once_have_no_more_together() {
 }
 
 #[test]
-fn who_added_documents_without_knowing_of_a_new_quota_is_counted_when_it_has_ended() {
+fn a_transaction_unaware_of_a_new_quota_is_counted_when_it_ends() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
     let mut a = cluster.connect_as(APP, "a");
@@ -219,7 +219,7 @@ fn a_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint_alone() {
 }
 
 #[test]
-fn who_began_before_a_quota_was_committed_is_counted_when_it_has_ended() {
+fn a_transaction_older_than_a_quota_is_counted_when_it_ends() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
     let mut a = cluster.connect_as(APP, "a");
@@ -251,7 +251,7 @@ fn quotas_work_where_all_tables_are_published() {
 }
 
 #[test]
-fn what_others_have_costs_a_tenant_with_a_quota_nothing() {
+fn a_quota_check_does_not_depend_on_what_other_tenants_have() {
     let Some((_cluster, mut db, mut a)) = tenant("documents => 1000, bytes => 100000") else { return };
     // Plans are made while tables are nearly empty.
     for i in 0..10 {
@@ -380,7 +380,7 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
 }
 
 #[test]
-fn what_stays_of_a_document_that_is_put_again_still_counts() {
+fn kept_parts_of_a_document_that_is_put_again_still_count() {
     let Some((_cluster, mut db, mut a)) = tenant("bytes => 5000") else { return };
     let title = "title => repeat('t', 100), uri => repeat('u', 200), metadata => jsonb_build_object('a', repeat('m', 300))";
     a.run(&format!("SELECT kb.put_document('k', 'd', 'A text.', {title})"));

@@ -28,7 +28,7 @@ fn share(cluster: &Cluster, owner: &str, kb: &str, with: &str) {
 }
 
 #[test]
-fn what_is_shared_is_read_by_that_tenant_and_written_by_its_owner() {
+fn a_shared_knowledge_base_is_read_by_that_tenant_and_written_by_its_owner() {
     let Some((cluster, _db)) = tenants() else { return };
     let (mut a, mut b, mut c) =
         (cluster.connect_as(APP, "a"), cluster.connect_as(APP, "b"), cluster.connect_as(APP, "c"));
@@ -120,7 +120,7 @@ fn rows_of_a_third_tenant_in_a_shared_knowledge_base_are_not_shared() {
 }
 
 #[test]
-fn ones_own_comes_first_then_what_all_read_then_what_was_shared_first() {
+fn a_name_denotes_the_own_then_the_common_then_the_first_shared_one() {
     let Some((cluster, mut db)) = tenants() else { return };
     share(&cluster, "c", "k", "b");
     share(&cluster, "a", "k", "b");
@@ -135,7 +135,7 @@ fn ones_own_comes_first_then_what_all_read_then_what_was_shared_first() {
 }
 
 #[test]
-fn what_cannot_be_shared_is_refused() {
+fn a_share_that_is_impossible_is_refused() {
     let Some((cluster, mut db)) = tenants() else { return };
     let mut a = cluster.connect_as(APP, "a");
     for (sql, code) in [
@@ -152,7 +152,7 @@ fn what_cannot_be_shared_is_refused() {
 }
 
 #[test]
-fn who_a_knowledge_base_is_shared_with_holds_up_its_drop_by_no_open_transaction() {
+fn a_tenant_with_a_share_delays_no_drop_by_an_open_transaction() {
     let (cluster, mut db) = crate::connected!();
     for tenant in ["a", "b"] {
         db.run(&format!(
@@ -183,7 +183,7 @@ fn who_a_knowledge_base_is_shared_with_holds_up_its_drop_by_no_open_transaction(
 }
 
 #[test]
-fn who_a_knowledge_base_is_shared_with_can_refuse_it() {
+fn a_tenant_can_refuse_a_share() {
     let Some((cluster, mut db)) = tenants() else { return };
     share(&cluster, "a", "k", "b");
     share(&cluster, "c", "k", "b");

@@ -109,7 +109,7 @@ fn a_fault_that_passes_is_tried_again() {
 }
 
 #[test]
-fn a_fault_that_stays_is_the_answer_after_as_many_attempts_as_it_is_worth() {
+fn a_lasting_fault_is_returned_after_the_attempts_that_its_kind_deserves() {
     let lasting = [
         Fault::Status(400),
         Fault::Status(401),
@@ -147,7 +147,7 @@ fn one_that_always_asks_for_patience_is_paused_after_bounded_refusals() {
 }
 
 #[test]
-fn an_answer_that_is_slow_compressed_or_in_another_order_is_taken_as_it_is() {
+fn an_answer_that_is_slow_compressed_or_in_another_order_is_accepted() {
     for way in Way::all() {
         let (gateway, stub) = (Gateway::new(), stub());
         let good = [Fault::Slow(Duration::from_millis(150)), Fault::Gzip, Fault::Shuffled];
@@ -163,7 +163,7 @@ fn an_answer_that_is_slow_compressed_or_in_another_order_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_text_without_a_score_comes_last_and_nothing_is_asked_again() {
+fn a_text_without_a_score_is_last_and_nothing_is_asked_again() {
     for way in Way::all().into_iter().filter(|way| way.scoring.is_none()) {
         // The first text's score is null, or the last one's is missing.
         for (fault, missing) in [(Fault::Null, 0), (Fault::WrongCount, TEXTS - 1)] {
@@ -225,7 +225,7 @@ fn a_breaker_that_reranking_opened_stops_nothing_else_at_the_same_address() {
 }
 
 #[test]
-fn of_calls_for_single_texts_one_fault_is_the_answer_and_no_more_are_made() {
+fn one_fault_ends_a_series_of_calls_for_single_texts() {
     let (gateway, stub) = (Gateway::new(), stub());
     stub.always(Some(Fault::Status(401)));
     let error = gateway.error(by_chat(&stub, "openai", "single", json!({"max_concurrency": 2}), 50));
