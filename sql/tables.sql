@@ -385,9 +385,9 @@ $$;
 -- have none until the worker could add it.
 --
 -- These triggers are checked by the database for every writer at all times, from the first moment of a table
--- on. For a vector that is written, vector_written locks the chunk, or refuses the vector. For chunks and
--- builds that are deleted, chunks_deleted and builds_deleted delete the vectors, in the one table that has
--- them. Vector tables get their triggers when they are created (src/vectors/sql/table.rs).
+-- on. For a vector that is written, vector_written locks the chunk of its tenant, or refuses the vector. For
+-- chunks and builds that are deleted, chunks_deleted and builds_deleted delete the vectors, in the one table
+-- that has them. Vector tables get their triggers when they are created (src/vectors/sql/table.rs).
 --
 -- As with foreign keys, nothing is checked while triggers are switched off: in a subscription or under
 -- session_replication_role = replica, because the origin has checked what is replicated; while pg_restore
@@ -395,15 +395,16 @@ $$;
 -- tests/live/orphans.rs tests the orders and isolation levels.
 CREATE FUNCTION kb._vector_written() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
-    PERFORM FROM kb.chunks c WHERE c.build_no = NEW.build_no AND c.chunk_id = NEW.chunk_id FOR KEY SHARE;
+    PERFORM FROM kb.chunks c
+    WHERE c.build_no = NEW.build_no AND c.chunk_id = NEW.chunk_id AND c.tenant_id = NEW.tenant_id FOR KEY SHARE;
     IF NOT FOUND THEN
         RAISE foreign_key_violation USING
-            MESSAGE = pg_catalog.format('chunk %s of build %s does not exist', NEW.chunk_id, NEW.build_no),
+            MESSAGE = pg_catalog.format('chunk %s of build %s does not exist, or belongs to another tenant', NEW.chunk_id, NEW.build_no),
             SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
     END IF;
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._vector_written() IS 'Internal: refuses a vector whose chunk does not exist.';
+COMMENT ON FUNCTION kb._vector_written() IS 'Internal: refuses a vector without a chunk of its tenant.';
 -- When their build is deleted, its chunks are deleted without a row for each.
 CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN

@@ -126,7 +126,7 @@ fn read<T: FromDatum>(value: pg_sys::Datum) -> Option<T> {
 /// Visits the rows that have these values in the first columns of an index, in the order of the index, until
 /// a visit returns false. A visit receives the named columns, with None for NULL and for a column that does
 /// not exist. Returns None if the index cannot be used.
-pub fn each(
+fn each(
     table: pg_sys::Oid,
     index: pg_sys::Oid,
     keys: &[Key],

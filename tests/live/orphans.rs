@@ -177,3 +177,14 @@ fn no_statement_parts_a_vector_from_its_chunk() {
     db.run(&format!("ALTER TABLE {table} ENABLE TRIGGER vector_written"));
     assert_eq!(db.one::<String>(tables), "every vector table is there");
 }
+
+#[test]
+fn a_vector_is_of_the_tenant_of_its_chunk() {
+    let cluster = crate::cluster!();
+    let (mut db, table, chunks) = fixture(&cluster);
+    db.run("UPDATE public.copy SET tenant_id = 'other'");
+    assert_eq!(db.fault(&writes(&table, &chunks[0])).code, "23503");
+    db.run("UPDATE kb.chunks SET tenant_id = 'other'");
+    db.run(&writes(&table, &chunks[0]));
+    assert_eq!(db.count(&format!("{table} WHERE tenant_id = 'other'")), 1);
+}

@@ -9,8 +9,7 @@ use crate::pg::spi::{self, Arg};
 use crate::sql::BY_INDEX_UNPLANNED;
 use kb_text::chunking::Chunk;
 use kb_types::error::Result;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CStr;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// A chunk of the previous version of a document.
@@ -125,24 +124,8 @@ fn copy(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {
             pending.row().long(build.build_no).bytes(tenant_id.as_bytes()).uuids(ids);
         }
     }
-    let document_ids: BTreeSet<i64> = chunks.iter().map(|owned| owned.document_id).collect();
-    let locked: &[&CStr] = match lock_owners(build.build_no, document_ids)? {
-        true => &[c"builds", c"documents"],
-        // The foreign key reports which one is missing.
-        false => &[],
-    };
-    copy::write("chunks", rows, locked)?;
-    copy::write("bm25_pending", pending, &[])
-}
-
-/// Locks a build and documents as foreign keys do. Returns whether all of them exist.
-fn lock_owners(build_no: i64, document_ids: BTreeSet<i64>) -> Result<bool> {
-    let sql = "SELECT (SELECT count(*) FROM (SELECT FROM kb.builds WHERE build_no = $1 FOR KEY SHARE) b)
-                 + (SELECT count(*) FROM (SELECT FROM kb.documents WHERE document_id = ANY ($2) FOR KEY SHARE) d)";
-    let document_ids: Vec<i64> = document_ids.into_iter().collect();
-    let arguments = [Arg::Long(build_no), Arg::Longs(&document_ids)];
-    let count = || spi::write_one(sql, &arguments, |row| row.get::<i64>(0));
-    Ok(setting::with(BY_INDEX_UNPLANNED, count)? == Some(1 + document_ids.len() as i64))
+    copy::write("chunks", rows)?;
+    copy::write("bm25_pending", pending)
 }
 
 fn insert_missing(build: &Build, chunks: &[OwnedChunk], terms: &[Vec<u8>]) -> Result<()> {

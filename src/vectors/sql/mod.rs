@@ -79,8 +79,8 @@ pub trait VectorStore {
 
     /// Does what [`VectorStore::write`] does for all of these chunks of a knowledge base, each with its
     /// tenant, at a fraction of the cost. Returns an error, after which the transaction must be aborted, if a
-    /// chunk was deleted meanwhile or has a vector, or if a wait for a lock takes too long. Returns false,
-    /// and does nothing, if the trigger that would detect this is missing.
+    /// chunk was deleted meanwhile, belongs to another tenant or has a vector, or if a wait for a lock takes
+    /// too long. Returns false, and does nothing, if the trigger that would detect this is missing.
     fn write_all(
         &self,
         build_no: i64,

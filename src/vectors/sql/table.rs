@@ -154,8 +154,7 @@ impl<T: Table> VectorStore for T {
                 Element::Halfvec => row.half_vector(vector).int(number),
             };
         }
-        lock(build_no, chunks)?;
-        copy::write(&vector_db.table_name, rows, &[c"chunks"])?;
+        copy::write(&vector_db.table_name, rows)?;
         if is_packed {
             let written = |((chunk_id, tenant_id), vector): (&(Uuid, &str), _)| {
                 let tenant_id = tenant_id.to_string();
@@ -248,21 +247,6 @@ impl<T: Table> VectorStore for T {
     ) -> Result<u64> {
         missing::reuse(self.vector_db(), build_no, fingerprint, document_ids, lender)
     }
-}
-
-/// Locks chunks as a foreign key does. Returns an error (40001) if one of them is gone, or now belongs to
-/// another tenant.
-fn lock(build_no: i64, chunks: &[(Uuid, &str)]) -> Result<()> {
-    let sql =
-        "SELECT chunk_id, tenant_id FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY ($2) FOR KEY SHARE";
-    let ids: Vec<Uuid> = chunks.iter().map(|(chunk_id, _)| *chunk_id).collect();
-    let arguments = [Arg::Long(build_no), Arg::Uuids(&ids)];
-    let lock = || spi::write(sql, &arguments, |row| Ok((row.uuid(0)?, row.get::<String>(1)?)));
-    let locked: HashMap<Uuid, String> = setting::with(BY_INDEX_UNPLANNED, lock)?.into_iter().collect();
-    let is_locked = |(chunk_id, tenant_id): &(Uuid, &str)| {
-        locked.get(chunk_id).is_some_and(|of| of.as_str() == *tenant_id)
-    };
-    if chunks.iter().all(is_locked) { Ok(()) } else { Err(Error::not_serializable()) }
 }
 
 /// A role that sees the rows of all tenants sees all of their vectors, too.
