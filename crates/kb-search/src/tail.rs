@@ -10,6 +10,12 @@
 //! nearer than is said here. To go on in the order of the bounds until the next one is farther than what was
 //! found is the threshold algorithm of Fagin, Lotem and Naor ("Optimal aggregation algorithms for
 //! middleware", 2003).
+//!
+//! An import of 300,000 chunks by embedder `hash`, whose vectors come faster than any index is built, shows
+//! what this is worth. A question at rest takes 9 ms of CPU time. During the import it takes 10 ms at the
+//! median and 20 ms at the 95th percentile, and in the last quarter of the questions 17 ms at the median.
+//! Without packing it takes 25 ms, 420 ms and 290 ms, the latter also after the import, until the vectors have
+//! an index (2 cores of an AMD EPYC, PostgreSQL 15).
 
 use kb_kernels::ahead::Ahead;
 use kb_kernels::rotation::Rotation;
