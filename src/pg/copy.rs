@@ -1,15 +1,15 @@
-//! Rows written as COPY FROM writes them: many to a page at once, by no plan. Constraints, foreign keys,
-//! indexes and triggers are PostgreSQL's own. In a background process only, since neither privileges nor
-//! policies are checked.
+//! Writes rows as COPY FROM does: many to a page at once, without a plan. Constraints, foreign keys, indexes
+//! and triggers are PostgreSQL's own. For background processes only, because neither privileges nor policies
+//! are checked.
 //!
-//! Where a row cannot be written (its chunk has a vector by now, was deleted or is locked), the caller undoes
-//! the transaction and does it again by statements that pass over such rows.
+//! If a row cannot be written (its chunk has a vector by now, was deleted or is locked), the caller aborts
+//! the transaction and repeats it by statements that skip such rows.
 //!
-//! PostgreSQL looks up by a query for each row what the row refers to: 30 to 40 µs for a chunk and its vector.
-//! Writing without that would not be noticed: with a provider that answers within 50 ms, 20,000 chunks are
-//! ready in the same time (the worker uses 1.17 times the CPU time), and a local model takes some 5 ms for a
-//! chunk. With embedder `hash`, whose vectors cost nothing, they are ready in 0.8 s more (1.4 times the time),
-//! and their index then takes 10 s (2 cores of an AMD EPYC, PostgreSQL 15).
+//! For each row, PostgreSQL looks up by a query the rows to which it refers, which takes 30 to 40 µs for a
+//! chunk and its vector. Nobody would notice if this were left out: with a provider that answers within 50
+//! ms, 20,000 chunks are ready in the same time (the worker uses 1.17 times the CPU time), and a local model
+//! takes about 5 ms for a chunk. With embedder `hash`, whose vectors cost nothing, they are ready 0.8 s later
+//! (1.4 times the time), and their index then takes 10 s (2 cores of an AMD EPYC, PostgreSQL 15).
 
 use super::pinned_settings;
 use kb_types::error::{Error, Result};
@@ -17,8 +17,8 @@ use pgrx::pg_sys;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_int, c_void};
 
-/// Rows in the binary form of COPY, which PostgreSQL's manual describes. What a field must be is up to its
-/// column: a wrong one is an ERROR.
+/// Rows in the binary format of COPY, which PostgreSQL's manual describes. The type of each column determines
+/// its fields: a wrong field raises an ERROR.
 pub struct Rows {
     columns: &'static [&'static CStr],
     bytes: Vec<u8>,
@@ -26,9 +26,9 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Of these columns, in this order.
+    /// Rows with these columns, in this order.
     pub fn of(columns: &'static [&'static CStr]) -> Rows {
-        // The signature, no flags and no extension.
+        // The signature, no flags and no header extension.
         let mut bytes = b"PGCOPY\n\xff\r\n\0".to_vec();
         bytes.extend([0; 8]);
         Rows { columns, bytes, count: 0 }
@@ -45,7 +45,7 @@ impl Rows {
         self
     }
 
-    /// A field that is received as such bytes: of type text, bytea or uuid.
+    /// A field whose receive function reads these bytes: of type text, bytea or uuid.
     pub fn bytes(&mut self, bytes: &[u8]) -> &mut Rows {
         self.size(bytes.len());
         self.bytes.extend(bytes);
@@ -65,19 +65,19 @@ impl Rows {
         self.bytes(&number.to_be_bytes())
     }
 
-    /// Of type jsonb, by its text.
+    /// A field of type jsonb, from its text.
     pub fn json(&mut self, text: &str) -> &mut Rows {
         self.size(1 + text.len());
-        // Its version.
+        // The version of the format.
         self.bytes.push(1);
         self.bytes.extend(text.as_bytes());
         self
     }
 
-    /// Of type uuid[], not empty.
+    /// A field of type uuid[], which must not be empty.
     pub fn uuids(&mut self, ids: &[uuid::Uuid]) -> &mut Rows {
         self.size(20 + ids.len() * 20);
-        // One dimension, no NULL, of this type, so many of them, numbered from 1.
+        // One dimension, no NULL, the element type, the number of elements, and the lower bound 1.
         for number in [1, 0, u32::from(pg_sys::UUIDOID) as i32, ids.len() as i32, 1] {
             self.bytes.extend(number.to_be_bytes());
         }
@@ -87,12 +87,12 @@ impl Rows {
         self
     }
 
-    /// Of pgvector's type vector.
+    /// A field of pgvector's type vector.
     pub fn vector(&mut self, numbers: &[f32]) -> &mut Rows {
         self.numbers(numbers, |number| number.to_be_bytes())
     }
 
-    /// Of pgvector's type halfvec.
+    /// A field of pgvector's type halfvec.
     pub fn half_vector(&mut self, numbers: &[f32]) -> &mut Rows {
         self.numbers(numbers, |number| half::f16::from_f32(number).to_be_bytes())
     }
@@ -100,7 +100,7 @@ impl Rows {
     fn numbers<const N: usize>(&mut self, numbers: &[f32], bytes: impl Fn(f32) -> [u8; N]) -> &mut Rows {
         self.size(4 + N * numbers.len());
         self.bytes.reserve(4 + N * numbers.len());
-        // The dimension, and a number that is not used.
+        // The dimension, and an unused number.
         self.bytes.extend((numbers.len() as i16).to_be_bytes());
         self.bytes.extend([0; 2]);
         numbers.iter().for_each(|number| self.bytes.extend_from_slice(&bytes(*number)));
@@ -112,7 +112,7 @@ impl Rows {
     }
 }
 
-/// What is read next by the COPY that runs.
+/// The bytes that the running COPY reads next.
 struct Source {
     bytes: Vec<u8>,
     at: usize,
@@ -122,7 +122,7 @@ thread_local! {
     static SOURCE: RefCell<Source> = const { RefCell::new(Source { bytes: Vec::new(), at: 0 }) };
 }
 
-/// What is read, as long as this is there.
+/// While this exists, COPY reads these bytes.
 struct Reading;
 
 impl Reading {
@@ -150,8 +150,8 @@ unsafe extern "C-unwind" fn read(out: *mut c_void, _least: c_int, most: c_int) -
     })
 }
 
-/// Writes rows to a table of kb. Returns an error, after which the transaction must be aborted, if a constraint
-/// is violated or a wait for a lock takes too long.
+/// Writes rows to a table of kb. Returns an error, after which the transaction must be aborted, if a
+/// constraint is violated or a wait for a lock takes too long.
 pub fn write(table: &str, rows: Rows) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -163,13 +163,13 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
         ));
     }
     let Rows { columns, mut bytes, count } = rows;
-    // The end.
+    // The end marker.
     bytes.extend((-1i16).to_be_bytes());
     let name = CString::new(table).map_err(|e| Error::Internal(e.to_string()))?;
     let _reading = Reading::begin(bytes);
-    // SAFETY: names and lists are as BeginCopyFrom takes them, and live until it ends, as the relation does;
-    // an ERROR ends the transaction, which releases all. What is read are this process's own bytes, checked
-    // like those of any client.
+    // SAFETY: names and lists are in the form that BeginCopyFrom takes and live until it ends, as the
+    // relation does; an ERROR ends the transaction, which releases everything. COPY reads this process's own
+    // bytes, and checks them like those of any client.
     pinned_settings::pinned(|| unsafe {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
         let oid = pg_sys::get_relname_relid(name.as_ptr(), schema);
@@ -200,7 +200,7 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
         pg_sys::EndCopyFrom(copy);
         pg_sys::free_parsestate(state);
         pg_sys::table_close(relation, pg_sys::NoLock as c_int);
-        // What comes next in the transaction sees the rows.
+        // Later commands of the transaction see the rows.
         pg_sys::CommandCounterIncrement();
         match written == count as u64 {
             true => Ok(()),

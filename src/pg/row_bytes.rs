@@ -1,10 +1,10 @@
-//! A column of many rows, visited where it is stored. The page of the next row is pinned before a row is
-//! visited, so that the processor can fetch that page meanwhile.
+//! Visits a column of many rows in the place where it is stored. The page of the next row is pinned before a
+//! row is visited, so that the processor can fetch that page meanwhile.
 //!
-//! A question that is compared with 298,000 packed vectors takes 21 ms of CPU time so. It takes 25 ms where
-//! [`super::probe`] reads the rows one after the other, and took 17 ms when this process also kept in which
-//! buffer each page was last and fetched PostgreSQL's description of that buffer. A gain of less than 1.3
-//! times does not justify that note (2 cores of an AMD EPYC, PostgreSQL 15).
+//! A question that is compared with 298,000 packed vectors takes 21 ms of CPU time in this way. It takes 25
+//! ms if [`super::probe`] reads the rows one after the other, and took 17 ms when this process also
+//! remembered the buffer of each page and fetched PostgreSQL's description of that buffer. A gain of less
+//! than 1.3 times does not justify that (2 cores of an AMD EPYC, PostgreSQL 15).
 
 use super::probe::{Key, TENANT, find, is_of, scanned};
 use super::report::check_interrupts;
@@ -15,8 +15,8 @@ use std::ffi::CStr;
 use std::num::NonZeroUsize;
 
 /// Calls `visit` with a column of type bytea of each row of these tenants that has these values in the first
-/// columns of an index, in the order of the index, and with the page of the next row. The column is stored as
-/// it is, neither compressed nor out of line. False: this cannot say, whatever was visited.
+/// columns of an index, in the order of the index, and with the page of the next row. The column must be
+/// stored uncompressed and inline. Returns false if the index cannot be used, whatever was visited.
 pub fn each(
     tenants: &[String],
     table: &CStr,
@@ -30,7 +30,7 @@ pub fn each(
         // SAFETY: the relation is open, and the scan has begun.
         unsafe {
             let by_index = (*scan).iscan;
-            // Where the session ignores system indexes, it is taken for one.
+            // A session that ignores system indexes ignores this one, too.
             if by_index.is_null() {
                 return false;
             }
@@ -56,9 +56,9 @@ pub fn each(
     visited == Some(true)
 }
 
-/// None: it is compressed or not within its row, which kb's are not.
+/// Returns None if the value is compressed or out of line, which kb's are not.
 ///
-/// SAFETY: a value of type bytea, which is there as long as its row.
+/// SAFETY: the value must be a bytea that lives as long as its row.
 unsafe fn plain<'a>(value: pg_sys::Datum) -> Option<&'a [u8]> {
     use pgrx::varlena::{varatt_is_1b, varatt_is_1b_e, varatt_is_4b_u, varlena_to_byte_slice};
     let stored: *mut pg_sys::varlena = value.cast_mut_ptr();
@@ -69,12 +69,12 @@ unsafe fn plain<'a>(value: pg_sys::Datum) -> Option<&'a [u8]> {
     }
 }
 
-/// Where the rows are that an index finds.
+/// The places of the rows that an index finds.
 ///
-/// SAFETY: the scan has begun.
+/// SAFETY: the scan must have begun.
 unsafe fn places(scan: pg_sys::IndexScanDesc) -> Vec<pg_sys::ItemPointerData> {
     let next = || {
-        // SAFETY: it is there until the next one is asked for.
+        // SAFETY: the place is valid until the next one is fetched.
         unsafe {
             pg_sys::index_getnext_tid(scan, pg_sys::ScanDirection::ForwardScanDirection).as_ref().copied()
         }
@@ -82,14 +82,15 @@ unsafe fn places(scan: pg_sys::IndexScanDesc) -> Vec<pg_sys::ItemPointerData> {
     std::iter::from_fn(next).collect()
 }
 
-/// A place of a table, whose page stays where it is until it is released, or the transaction ends by an ERROR.
+/// A place in a table, whose page stays in its buffer until it is released, or the transaction ends by an
+/// ERROR.
 struct Place {
     buffer: pg_sys::Buffer,
     tid: pg_sys::ItemPointerData,
 }
 
 impl Place {
-    /// SAFETY: the relation is open, and has this place.
+    /// SAFETY: the relation must be open and have this place.
     unsafe fn pin(relation: pg_sys::Relation, tid: pg_sys::ItemPointerData) -> Place {
         let (block, _) = pgrx::itemptr::item_pointer_get_both(tid);
         // SAFETY: as above.
@@ -97,19 +98,19 @@ impl Place {
     }
 
     fn page(&self) -> Ahead {
-        // SAFETY: it is pinned.
+        // SAFETY: the page is pinned.
         Ahead::at(unsafe { pg_sys::BufferGetBlock(self.buffer) }.cast(), pg_sys::BLCKSZ as usize)
     }
 
     fn release(self) {
-        // SAFETY: it was pinned.
+        // SAFETY: `pin` has pinned it.
         unsafe { pg_sys::ReleaseBuffer(self.buffer) };
     }
 
-    /// Columns of the version of a row that a snapshot sees, valid as long as the page is pinned. None: the
-    /// snapshot sees no version.
+    /// Columns of the version of a row that a snapshot sees, valid as long as the page is pinned. Returns
+    /// None if the snapshot sees no version.
     ///
-    /// SAFETY: the relation is open, and this is a place of it.
+    /// SAFETY: the relation must be open, and the place must be one of it.
     unsafe fn row(
         &self,
         relation: pg_sys::Relation,
@@ -117,7 +118,8 @@ impl Place {
         columns: &[Option<NonZeroUsize>; 2],
     ) -> Option<[Option<pg_sys::Datum>; 2]> {
         let (mut tid, mut tuple) = (self.tid, pg_sys::HeapTupleData::default());
-        // SAFETY: the page is pinned; it is locked while versions are looked at, and the bytes of one that is visible never change.
+        // SAFETY: the page is pinned. It is locked while versions are examined, and the bytes of a visible
+        // version never change.
         unsafe {
             pg_sys::LockBuffer(self.buffer, pg_sys::BUFFER_LOCK_SHARE as i32);
             let is_seen = pg_sys::heap_hot_search_buffer(

@@ -14,8 +14,8 @@
 //! An import of 300,000 chunks by embedder `hash`, whose vectors come faster than any index is built, shows
 //! what this is worth. A question at rest takes 9 ms of CPU time. During the import it takes 10 ms at the
 //! median and 20 ms at the 95th percentile, and in the last quarter of the questions 17 ms at the median.
-//! Without packing it takes 25 ms, 420 ms and 290 ms, the latter also after the import, until the vectors have
-//! an index (2 cores of an AMD EPYC, PostgreSQL 15).
+//! Without packing it takes 25 ms, 420 ms and 290 ms, the latter also after the import, until the vectors
+//! have an index (2 cores of an AMD EPYC, PostgreSQL 15).
 
 use kb_kernels::ahead::Ahead;
 use kb_kernels::rotation::Rotation;
