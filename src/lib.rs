@@ -18,7 +18,9 @@ mod settings;
 mod sql;
 mod tables;
 mod tenants;
+mod upkeep;
 mod vectors;
+mod work;
 mod worker;
 
 pgrx::pg_module_magic!(name, version);

@@ -8,5 +8,8 @@ pub mod new_document;
 mod put_document;
 mod retry;
 mod sql;
+pub mod work;
 
-pub use sql::{chunks, new_documents, stored};
+pub use sql::{new_documents, stored};
+
+use sql::chunks;

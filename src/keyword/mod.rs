@@ -8,7 +8,7 @@
 //! trigger adds a row that has its words. Rows are only added, so no writer waits for another or for the
 //! worker. The worker folds the pending rows of a build and tenant into a segment, in which deleted chunks
 //! are tombstones, and merges the youngest segments when they are too many for their size; the indexer does
-//! the large merges (`worker/upkeep/word_merges.rs`). A question reads the segments of the tenants that the
+//! the large merges (`keyword/upkeep/word_merges.rs`). A question reads the segments of the tenants that the
 //! caller may read, and the pending rows, under one snapshot. The number of chunks, their lengths and the
 //! document frequencies are therefore those of the chunks that the snapshot sees.
 //!
@@ -20,6 +20,9 @@
 
 mod sql;
 pub mod terms;
+pub mod upkeep;
 pub mod word_statistics;
 
-pub use sql::{Owner, fold, merge, read, words};
+pub use sql::{Owner, read, words};
+
+use sql::{fold, merge};

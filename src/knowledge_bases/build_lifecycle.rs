@@ -171,7 +171,7 @@ pub fn sweep_some(build: &Build, from: Uuid, time: Duration) -> Result<Option<Uu
 }
 
 /// Removes a build with its chunks and vectors. The worker drops its own table later
-/// (`worker/upkeep/unused_tables.rs`). For the worker or the owner.
+/// (`vectors/upkeep/unused_tables.rs`). For the worker or the owner.
 pub fn sweep(build: &Build) -> Result<()> {
     if build.owns_table {
         build.vector_db.store().empty()?;

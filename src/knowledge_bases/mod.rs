@@ -12,4 +12,5 @@ pub mod knowledge_base_settings;
 mod move_knowledge_base;
 mod share;
 mod sql;
+pub mod upkeep;
 mod wait;

@@ -27,5 +27,6 @@ mod service_settings;
 mod services_api;
 mod set_secret;
 mod sql;
+pub mod upkeep;
 
 pub use sql::{embedders, origins, services, usage};

@@ -49,8 +49,8 @@ const NOTHING: i64 = 0;
 
 static HELD: Mutex<Option<PidFile>> = Mutex::new(None);
 
-/// Keeps a file until [`let_go`], or until the process begins to exit: a process that is exiting must not
-/// look as if it could still be woken.
+/// Keeps a file until [`remove_held`], or until the process begins to exit: a process that is exiting must
+/// not look as if it could still be woken.
 pub fn hold(file: PidFile) {
     static AT_EXIT: Once = Once::new();
     *sync::lock(&HELD) = Some(file);
@@ -60,7 +60,7 @@ pub fn hold(file: PidFile) {
 }
 
 /// Releases the file that [`hold`] keeps.
-pub fn let_go() {
+pub fn remove_held() {
     drop(sync::lock(&HELD).take());
 }
 
@@ -75,7 +75,7 @@ pub fn note(activity: Activity, work: Option<i64>) {
 }
 
 unsafe extern "C-unwind" fn at_exit(_code: i32, _arg: pg_sys::Datum) {
-    let_go();
+    remove_held();
 }
 
 /// The state of a pid file.

@@ -23,7 +23,8 @@ pub fn main() {
     background::start();
     let _pidfile = match PidFile::acquire(wake::GATEWAY_NAME) {
         Ok(Some(file)) => file,
-        // Another one runs: that is as good. With preload this one is tried again, for nobody else asks for one then.
+        // Another gateway runs already. With preload, PostgreSQL starts this one again later, because nobody
+        // else would start one then.
         Ok(None) => {
             wake::has_started(wake::GATEWAY_NAME);
             background::exit(i32::from(background::preloaded()))
@@ -43,7 +44,7 @@ pub fn main() {
     wake::has_started(wake::GATEWAY_NAME);
     loop {
         latch::wait(latch::LONGEST);
-        // SIGTERM ends the process in here.
+        // SIGTERM ends the process inside this call.
         report::check_interrupts();
         // Its threads may not write there.
         server.log_lines().iter().for_each(|line| report::log(line));

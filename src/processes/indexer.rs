@@ -2,26 +2,27 @@
 //! large segments of keyword search, then leaves. A process of its own, because CREATE INDEX CONCURRENTLY
 //! waits for older transactions, which the worker must not.
 //!
-//! The indexer looks at tables as the worker does (`indexes.rs`), and leaves when nothing more may come.
-//! Tenants take turns, and within a tenant its tables, one index at a time; after each, indexers of other
-//! databases get the place (`build_place.rs`).
+//! The indexer looks at tables as the worker does (`vectors/upkeep/indexes.rs`), and leaves when nothing more
+//! may come. Tenants take turns, and within a tenant its tables, one index at a time; after each, indexers of
+//! other databases get the place (`build_place.rs`).
 //!
 //! A session that drops or locks a table has precedence over its index. A drop cancels the build, and in a
 //! deadlock the indexer gives way; it begins again, [`ATTEMPTS`] times, while the table is there. Any other
 //! error is a failure, which is logged with the table and the knowledge base.
 
+use super::build_place;
 use crate::filters::metadata_indexes;
 use crate::filters::metadata_indexes::Task;
 use crate::keyword::Owner;
+use crate::keyword::upkeep::merge_large;
 use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::sql::server_catalogs;
 use crate::vectors::VectorDb;
 use crate::vectors::index;
 use crate::vectors::index::{Build, Table, Work};
+use crate::vectors::upkeep::{Wish, look};
 use crate::worker::intake::round_robin::{Member, RoundRobin};
-use crate::worker::upkeep::indexes::{Wish, look};
-use crate::worker::upkeep::{build_place, word_merges};
 use kb_search::segments::Traffic;
 use kb_types::error::Result;
 use pgrx::pg_sys;
@@ -41,7 +42,8 @@ const QUIET: Duration = Duration::from_secs(10);
 /// How often a table is looked at that may want something soon, and all others meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const LOOK_AT_ALL: Duration = Duration::from_secs(10);
-/// The pause after something was done where other databases' indexers may be waiting for the place: they look every LOOK_AGAIN.
+/// The pause after something was done where other databases' indexers may be waiting for the place: they look
+/// every LOOK_AGAIN.
 const GIVE_PLACE: Duration = Duration::from_millis(600);
 
 pub fn main(database: pg_sys::Oid) {
@@ -52,7 +54,7 @@ pub fn main(database: pg_sys::Oid) {
     wake::has_started(&name);
     pinned_settings::pin_for_process();
     niceness::let_worker_go_first();
-    // In a deadlock (with a DROP, say) the indexer gives way.
+    // In a deadlock (with a DROP, for example) the indexer gives way.
     setting::set_for_process(c"deadlock_timeout", c"50ms");
     let asked = background::asked_tables();
     let mut tables = Tables::default();
@@ -70,7 +72,7 @@ pub fn main(database: pg_sys::Oid) {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
-                // Not where the extension was dropped meanwhile.
+                // This is no fault if the extension was dropped meanwhile.
                 if matches!(txn::in_txn(server_catalogs::is_installed), Ok(true)) {
                     report::log(&format!("indexer cannot look for tables without an index: {error}"));
                 }
@@ -81,13 +83,14 @@ pub fn main(database: pg_sys::Oid) {
     background::exit(0)
 }
 
-/// Makes the indexes on keys of metadata that are wanted, and drops those that are not any more; each is tried so often.
+/// Makes the indexes on keys of metadata that are wanted, and drops those that are not any more; each is
+/// tried [`ATTEMPTS`] times.
 fn keep_metadata_indexes(attempts: &mut HashMap<Task, u32>) -> Result<()> {
     loop {
         if !txn::in_txn(server_catalogs::is_installed)? {
             return Ok(());
         }
-        // As it is now: the tasks before took their time.
+        // The tasks are read anew each time, because the previous ones may have taken long.
         let mut tasks = txn::in_txn(metadata_indexes::tasks)?.into_iter();
         let Some(task) = tasks.find(|task| attempts.get(task).is_none_or(|count| *count < ATTEMPTS)) else {
             return Ok(());
@@ -151,13 +154,13 @@ struct Tables {
     turns: RoundRobin<Wanting>,
     /// When all tables were looked at.
     all_seen: Option<Instant>,
-    /// Whose words could not be merged.
+    /// The owners whose segments could not be merged.
     unmerged: HashSet<Owner>,
 }
 
 fn merge_words(tables: &mut Tables) -> Result<()> {
     match txn::in_txn(server_catalogs::is_installed)? {
-        true => word_merges::merge_large(&mut tables.unmerged),
+        true => merge_large(&mut tables.unmerged),
         false => Ok(()),
     }
 }
@@ -197,7 +200,7 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
                     has_worked = true;
                     served.extend((known.failures < ATTEMPTS).then(|| (turn.whose.clone(), 0)));
                     // While documents come, a table may always want something.
-                    word_merges::merge_large(&mut tables.unmerged)?;
+                    merge_large(&mut tables.unmerged)?;
                     if txn::in_txn(index::has_other_builders)? {
                         latch::wait(GIVE_PLACE);
                     }
@@ -238,7 +241,7 @@ enum Next {
 fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
     // Other databases' indexers may be building as many as may be at a time.
     let Some(_place) = build_place::take()? else { return Ok(Next::Wait) };
-    // As it is now: what was built before took its time.
+    // The table is read anew, because the builds before it may have taken long.
     let Some(table) = txn::in_txn(|| index::tables(Some(std::slice::from_ref(table.vector_db()))))?.pop()
     else {
         return Ok(Next::Nothing);
@@ -297,20 +300,21 @@ fn run(statement: &str) -> Result<()> {
 }
 
 fn have_built(table: &Table, build: &Build, is_alone: bool) -> Result<()> {
-    // While documents come, who writes and asks has the other cores. A merge takes what is left. Several processes have all of
-    // maintenance_work_mem in shared memory.
+    // While documents come, the other cores are left to those who write and ask. A merge takes what is left.
+    // Several processes keep all of maintenance_work_mem in shared memory.
     setting::set_parallel_maintenance_workers(if build.is_draft || is_alone { Some(0) } else { None });
     if build.traffic == Traffic::Quiet {
         niceness::let_all_go_first();
     }
     run(&txn::in_txn(|| table.create_statement(build))?)?;
     txn::in_txn(|| table.unpack())?;
-    // Much was written, and until autovacuum has run the planner would join chunks by scanning them all.
+    // Until autovacuum has run, the planner would not know of what was written and would scan all chunks for
+    // a join.
     txn::in_txn(|| table.analyze_after(build))
 }
 
-/// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the statements,
-/// so that a late request to cancel ends one of those and not the process.
+/// Waits until nobody locks all others out of a table any more, or it is gone. Interrupts are served by the
+/// statements, so that a late request to cancel ends one of those and not the process.
 fn wait_for_others(table: &Table) {
     let begun = Instant::now();
     loop {

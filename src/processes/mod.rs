@@ -1,5 +1,6 @@
 //! The background processes: entry points, launcher, gateway and indexer.
 
+mod build_place;
 pub mod entry;
 pub mod gateway_process;
 pub mod indexer;

@@ -19,5 +19,6 @@ mod reranking;
 mod rewording;
 mod sql;
 mod surroundings;
+pub mod upkeep;
 
 pub use sql::{query_log, search};

@@ -6,6 +6,7 @@ mod current_tenant;
 pub mod quota;
 mod set_quota;
 mod sql;
+pub mod upkeep;
 mod watched_changed;
 
 pub use sql::{bindings, quotas, shares};

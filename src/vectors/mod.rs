@@ -19,11 +19,14 @@ mod api;
 mod create_vector_db;
 mod delete_vectors;
 mod drop_vector_db;
+pub mod moved_builds;
 mod sql;
+pub mod upkeep;
 mod vector_count;
 
 pub use sql::{
-    Health, Scan, Search, Searched, Size, VectorDb, VectorStore, attach_restored, drop_unused, grants, index,
-    is_being_restored, lost, move_out, move_vectors, owned, refresh_statistics, size, tail, unindexed,
-    unused, vector_dbs,
+    Health, Scan, Search, Searched, VectorDb, VectorStore, attach_restored, grants, index, is_being_restored,
+    lost, move_vectors, owned, tail, vector_dbs,
 };
+
+use sql::{Size, drop_unused, move_out, refresh_statistics, size, unindexed, unused};

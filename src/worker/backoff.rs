@@ -11,12 +11,12 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub struct Backoff {
     faults_in_a_row: u32,
     resume_at: Option<Instant>,
-    /// The fault after which jobs could not even be given back: that is still to be done.
+    /// The fault after which the jobs could not be given back; they still have to be.
     unfinished: Option<Error>,
 }
 
 impl Backoff {
-    /// Counts one more fault in a row; the pause that it asks for.
+    /// Counts one more fault in a row, and returns the pause after it.
     pub fn count_fault(&mut self) -> Duration {
         let pause = FIRST.saturating_mul(1 << self.faults_in_a_row.min(10)).min(LONGEST);
         self.faults_in_a_row += 1;
@@ -28,7 +28,7 @@ impl Backoff {
         self.faults_in_a_row = 0;
     }
 
-    /// Nothing is done for so long.
+    /// Has the worker do nothing for so long.
     pub fn wait(&mut self, pause: Duration, now: Instant) {
         self.resume_at = Some(now + pause);
     }
@@ -38,7 +38,7 @@ impl Backoff {
         self.wait(FIRST, now);
     }
 
-    /// Jobs could not be given back after `fault`: again when `pause` is over.
+    /// The jobs could not be given back after `fault`. This is tried again after `pause`.
     pub fn postpone(&mut self, fault: Error, pause: Duration, now: Instant) {
         self.unfinished = Some(fault);
         self.wait(pause, now);

@@ -165,7 +165,7 @@ pub fn renew_leased(kb_no: i64) -> Result<()> {
 }
 
 /// Turns jobs of a source that no longer exists into those of documents that were put.
-pub fn let_go(jobs: &[Job], source_no: i64) -> Result<()> {
+pub fn forget_source(jobs: &[Job], source_no: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET source_no = NULL WHERE job_no = ANY ($1) AND source_no = $2
              AND NOT EXISTS (SELECT FROM kb.sources s WHERE s.source_no = $2)",

@@ -3,7 +3,7 @@
 //! locks the tenant's quota.
 //!
 //! A new quota applies at once, and is counted once more when all transactions that did not know of it have
-//! ended (`worker/upkeep/housekeeping.rs`). The bytes that a document counts are in its row (`stored_bytes`),
+//! ended (`tenants/upkeep.rs`). The bytes that a document counts are in its row (`stored_bytes`),
 //! which the worker does not change, so exactly as much is subtracted as was added. Triggers count what other
 //! tables hold.
 

@@ -1,25 +1,13 @@
 //! A batch of texts for the gateway, and the chunks that wait for their vectors. Pure.
 
-use crate::worker::finish::under_way::Hold;
+use crate::work::{Destination, Hold};
 use foldhash::quality::RandomState;
 use foldhash::{HashMap, HashSet};
+use kb_gateway::frame;
 use kb_gateway::protocol::Access;
-use kb_gateway::{frame, provider};
-use kb_types::Embedder;
 use std::hash::BuildHasher;
 use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
-
-/// Where a batch's vectors go to, and who makes them.
-pub trait Destination {
-    fn build_no(&self) -> i64;
-    fn embedder(&self) -> &Embedder;
-
-    /// Whether the embedder is reached over HTTP.
-    fn is_remote(&self) -> bool {
-        provider::find(&self.embedder().provider).is_some()
-    }
-}
 
 /// A chunk without a vector.
 #[derive(Debug, Clone)]
@@ -36,9 +24,10 @@ pub struct Batch<T> {
     pub target: Arc<T>,
     /// The right to ask the embedder, as it was when the batch was made.
     pub access: Access,
-    /// Whose its documents were when it was sent; None: several tenants', or not known.
+    /// The tenant of its documents when it was sent; None if they are of several tenants, or that is not
+    /// known.
     pub tenant: Option<String>,
-    /// Different texts: equal ones are sent once.
+    /// The texts, without duplicates: equal ones are sent once.
     pub texts: Vec<String>,
     /// Of each text.
     pub hashes: Vec<u64>,
@@ -48,7 +37,7 @@ pub struct Batch<T> {
     pub holds: Vec<Hold>,
 }
 
-/// Of a text, in this process only: nobody can know which texts have the same.
+/// The hash of a text, keyed at random in each process, so that nobody can construct texts with equal hashes.
 pub fn hash(text: &str) -> u64 {
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::default);
     STATE.hash_one(text)
@@ -107,8 +96,8 @@ impl<T: Destination> Batch<T> {
         [half((texts, hashes, tokens), left), half(second, right)]
     }
 
-    /// The chunks whose text has a vector, and their vectors one after the other. `numbers` holds those of the
-    /// texts that are not in `failed` (in order of position).
+    /// The chunks whose text has a vector, and their vectors one after the other. `numbers` holds those of
+    /// the texts that are not in `failed` (in order of position).
     pub fn spread(&self, numbers: &[f32], failed: &[usize]) -> (Vec<Uuid>, Vec<f32>) {
         let dimension = self.target.embedder().dimension;
         let (mut ids, mut all) = (Vec::new(), Vec::with_capacity(self.chunks.len() * dimension));
@@ -130,7 +119,8 @@ impl<T: Destination> Batch<T> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::worker::finish::under_way::UnderWay;
+    use crate::work::UnderWay;
+    use kb_types::Embedder;
 
     pub struct Build(pub i64, pub Embedder);
 

@@ -8,13 +8,13 @@ use super::embed_batch::Batch;
 use super::in_flight::InFlight;
 use crate::gateway::client::{self, Connection};
 use crate::gateway::pump::SILENCE;
-use crate::worker::intake::target::Target;
+use crate::work::Target;
 use kb_gateway::protocol::{Client, Request, Response, Urgency};
 use kb_types::Kind;
 use kb_types::error::{Error, Result};
 use std::time::{Duration, Instant};
 
-/// How long a gateway that does not run is waited for.
+/// How long to wait for a gateway to start.
 const START: Duration = Duration::from_secs(10);
 
 pub struct GatewayLink {
@@ -76,8 +76,8 @@ impl GatewayLink {
         Ok(())
     }
 
-    /// The batches that have come back, and the fault that the connection met after them, if any: the batches are paid
-    /// for all the same.
+    /// The batches that have come back, and the fault that the connection met after them, if any: the batches
+    /// are paid for all the same.
     pub fn receive(&mut self) -> (Vec<(Batch<Target>, Response)>, Result<()>) {
         let mut received = Vec::new();
         let Some(connection) = &mut self.connection else { return (received, Ok(())) };
@@ -106,7 +106,8 @@ impl GatewayLink {
         (received, lost)
     }
 
-    /// A provider may take its time, but the gateway itself answers at once: one that does not is given up on.
+    /// A provider may take its time, but the gateway itself answers at once: one that does not is given up
+    /// on.
     fn check_silence(&mut self) -> Result<()> {
         if self.in_flight.is_empty() || self.last_answer.elapsed() < SILENCE {
             return Ok(());

@@ -1,11 +1,11 @@
 //! The batches that are at the gateway, and which texts have come back from it. Pure.
 
-use super::embed_batch::{Batch, BatchChunk, Destination, hash};
-use crate::worker::finish::under_way::Hold;
+use super::embed_batch::{Batch, BatchChunk, hash};
+use crate::work::{Destination, Hold};
 use foldhash::{HashMap, HashSet};
 use uuid::Uuid;
 
-/// Texts that are remembered at most.
+/// At most this many texts are remembered.
 const RECEIVED: usize = 200_000;
 
 pub struct InFlight<T> {
@@ -16,8 +16,8 @@ pub struct InFlight<T> {
     by_text: HashMap<(i64, u64), (u64, usize)>,
     /// Bytes that each batch holds at the gateway.
     costs: HashMap<u64, usize>,
-    /// Hashes of texts that got their vectors, by build, as far as there is room: for a later chunk with such a text
-    /// the worker looks whether the vector can be copied.
+    /// Hashes of texts that got their vectors, by build, as far as there is room: for a later chunk with such
+    /// a text the worker looks whether the vector can be copied.
     received: HashSet<(i64, u64)>,
 }
 
@@ -37,7 +37,7 @@ impl<T> Default for InFlight<T> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
     batch: u64,
-    /// Which of its texts the chunk's equals; None: the batch has the chunk itself.
+    /// The text of the batch that equals the chunk's; None if the batch has the chunk itself.
     text: Option<usize>,
 }
 
@@ -85,8 +85,8 @@ impl<T: Destination> InFlight<T> {
         Some(batch)
     }
 
-    /// Where a chunk's vector will come from, if the chunk is at the gateway already (it was sent before its document
-    /// was claimed again) or another one with the same text is.
+    /// Where a chunk's vector will come from, if the chunk is at the gateway already (it was sent before its
+    /// document was claimed again) or another one with the same text is.
     pub fn find(&self, build_no: i64, chunk_id: Uuid, content: &str) -> Option<Place> {
         if let Some((batch, _)) = self.by_chunk.get(&(build_no, chunk_id)) {
             return Some(Place { batch: *batch, text: None });
@@ -160,8 +160,8 @@ impl<T: Destination> InFlight<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::UnderWay;
     use crate::worker::embed::embed_batch::tests::{Build, batch, build, chunk_id};
-    use crate::worker::finish::under_way::UnderWay;
 
     fn chunk(ordinal: i32, document_id: i64) -> BatchChunk {
         BatchChunk { chunk_id: chunk_id(ordinal), document_id, ordinal, text: 0 }

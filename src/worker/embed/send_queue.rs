@@ -1,15 +1,12 @@
-//! What is to be sent to the gateway: documents whose chunks are looked through for missing vectors, and batches that
-//! were refused as a whole.
+//! What is to be sent to the gateway: documents whose chunks are looked through for missing vectors, and
+//! batches that were refused as a whole.
 
-use super::embed_batch::{Batch, Destination};
-use super::fresh_chunks::FreshChunks;
+use super::embed_batch::Batch;
 use crate::models::embedder_access::access;
 use crate::models::embedders;
 use crate::pg::txn;
 use crate::tenants::quotas;
-use crate::worker::finish::open_documents::OpenDocuments;
-use crate::worker::finish::under_way::Hold;
-use crate::worker::intake::target::Target;
+use crate::work::{Group, Target};
 use kb_gateway::protocol::Access;
 use kb_types::Embedder;
 use kb_types::error::Result;
@@ -18,46 +15,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Documents of one build whose chunks are looked through for missing vectors, in order.
-pub struct Group {
-    pub target: Arc<Target>,
-    pub priority: Priority,
-    pub documents: Vec<i64>,
-    /// How many of their chunks may have no vector, about.
-    pub chunks: usize,
-    /// Document and ordinal up to which that is done.
-    pub after: (i64, i32),
-    /// What is left of their chunks, where they were just written.
-    pub fresh: FreshChunks,
-    pub holds: Vec<Hold>,
-}
-
-impl Group {
-    pub fn new(target: Arc<Target>, priority: Priority) -> Group {
-        let fresh = FreshChunks::new(Instant::now());
-        Group { target, priority, documents: Vec::new(), chunks: 0, after: (0, -1), fresh, holds: Vec::new() }
-    }
-
-    /// Whether it fills no request of its own.
-    pub fn is_small(&self) -> bool {
-        self.target.is_remote() && self.chunks < self.target.embedder.config.batch_size
-    }
-
-    /// Whether another's documents can be looked through with its own: all of them lie behind what is done.
-    fn takes(&self, other: &Group) -> bool {
-        self.is_small()
-            && self.priority == other.priority
-            && self.target.build_no() == other.target.build_no()
-            && self.target.embedder == other.target.embedder
-            && other.documents.iter().all(|document_id| *document_id > self.after.0)
-    }
-}
-
 #[derive(Default)]
 pub struct SendQueue {
     groups: VecDeque<Group>,
     halves: Vec<Batch<Target>>,
-    /// Embedders as they were read in this round of sending, and the right to ask them; by tenant, where that matters.
+    /// Embedders as they were read in this round of sending, and the right to ask them; by tenant, where that
+    /// matters.
     rights: HashMap<(String, String), (Embedder, Access)>,
 }
 
@@ -70,7 +33,7 @@ impl SendQueue {
         *self = SendQueue::default();
     }
 
-    /// In a new round embedders and rights are read again; the number of groups that are there now.
+    /// Begins a round of sending, in which embedders and rights are read again. Returns the number of groups.
     pub fn begin_round(&mut self) -> usize {
         self.rights.clear();
         let now = Instant::now();
@@ -104,26 +67,20 @@ impl SendQueue {
         self.groups.pop_front()
     }
 
-    /// Adds both halves of a batch that was refused for one of its texts.
-    pub fn halve(&mut self, batch: Batch<Target>, documents: &mut OpenDocuments) -> Result<()> {
-        let holds = batch.holds.clone();
-        for half in batch.halves() {
-            documents.hold_again(&half.holds);
-            self.halves.push(half);
-        }
-        // Each document is held by the half or halves that have its chunks, so none ends by this.
-        documents.let_go(holds)
+    /// Adds a half of a batch that was refused for one of its texts.
+    pub fn push_half(&mut self, half: Batch<Target>) {
+        self.halves.push(half);
     }
 
     pub fn pop_half(&mut self) -> Option<Batch<Target>> {
         self.halves.pop()
     }
 
-    /// The right to ask a group's embedder, which is read again in each round of sending: a key, an address or a limit
-    /// may change while a large document is under way.
+    /// The right to ask a group's embedder, which is read again in each round of sending: a key, an address
+    /// or a limit may change while a large document is under way.
     pub fn read_access(&mut self, group: &mut Group) -> Result<Access> {
         let known = &group.target.embedder;
-        // What a tenant spent counts only where it is bounded.
+        // What a tenant has spent matters only if a limit applies to it.
         let owner = &group.target.build.tenant_id;
         let is_bounded = known.config.remote.tenant_share.is_some()
             || txn::in_txn(|| Ok(quotas::of(owner)))?.is_some_and(|quota| quota.tokens_per_day.is_some());

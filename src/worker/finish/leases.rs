@@ -1,18 +1,17 @@
 //! The leases of this worker's jobs: renewed, taken over from a dead worker, ended after a fault.
 
-use super::outcome::Outcomes;
 use crate::jobs::queue;
-use crate::jobs::queue::Job;
 use crate::pg::{report, txn};
 use crate::settings;
-use crate::worker::backoff::Backoff;
+use crate::work::Event;
+use crate::worker::context::Worker;
 use kb_types::error::{Error, Result};
 use std::time::{Duration, Instant};
 
 pub struct Leases {
     /// The jobs over which the previous worker died.
     died_at: Vec<i64>,
-    /// What the previous worker had leased was released.
+    /// Whether the leases of the previous worker have been released.
     is_taken_over: bool,
     renewed: Instant,
 }
@@ -25,60 +24,65 @@ impl Leases {
     pub fn is_taken_over(&self) -> bool {
         self.is_taken_over
     }
+}
 
-    /// Releases what a dead worker had leased. The document that it prepared and the one that it wrote may have killed
-    /// it: each has had an attempt, so that none kills workers for ever.
-    pub fn take_over(&mut self, outcomes: &mut Outcomes) -> Result<()> {
-        while let Some(job_no) = self.died_at.last() {
-            if let Some(job) = txn::in_txn(|| queue::take_over(*job_no))? {
+impl Worker {
+    /// Releases the leases of a dead worker. The document that it was preparing or the one that it was
+    /// writing may have killed it: each has used an attempt, so no document can kill workers for ever.
+    pub fn take_over_leases(&mut self) -> Result<()> {
+        while let Some(job_no) = self.leases.died_at.last().copied() {
+            if let Some(job) = txn::in_txn(|| queue::take_over(job_no))? {
                 report::log(&format!(
                     "the worker before this one died over document \"{}\"",
                     job.external_id
                 ));
-                outcomes.fail(&job, &Error::Died { external_id: job.external_id.clone() })?;
+                let error = Error::Died { external_id: job.external_id.clone() };
+                self.apply_all([Event::failed(job, error)])?;
             }
-            self.died_at.pop();
+            self.leases.died_at.pop();
         }
-        outcomes.release_later(txn::in_txn(|| queue::release_all(Duration::ZERO, None, false))?);
-        self.is_taken_over = true;
+        self.outcomes.release_later(txn::in_txn(|| queue::release_all(Duration::ZERO, None, false))?);
+        self.leases.is_taken_over = true;
         Ok(())
     }
 
     /// Renews the leases of the jobs at work, if it is time.
-    pub fn renew(&mut self, at_work: impl FnOnce() -> Vec<Job>) -> Result<()> {
+    pub fn renew_leases(&mut self) -> Result<()> {
         let lease = settings::lease_duration();
-        if self.renewed.elapsed() < lease / 3 {
+        if self.leases.renewed.elapsed() < lease / 3 {
             return Ok(());
         }
-        self.renewed = Instant::now();
-        let jobs = at_work();
+        self.leases.renewed = Instant::now();
+        let jobs = self.jobs();
         txn::in_txn(|| queue::extend(&jobs, lease))
     }
-}
 
-/// After a fault of the gateway, or of the database under several documents, gives back all jobs: what had been done of
-/// them is found done next time. What is no document's fault costs no attempt.
-pub fn give_back_all(fault: Error, backoff: &mut Backoff, outcomes: &mut Outcomes) {
-    let pause = backoff.count_fault();
-    let count = fault.is_of_the_work();
-    // Every tenant whose document was under way sees this text: the fault itself may be about a document of another.
-    let text = "the worker met a fault and starts over; see the server log";
-    let given_back = txn::in_txn(|| {
-        let left = queue::release_all(pause, Some(text), count)?;
-        let exhausted = if count { queue::exhausted(settings::max_attempts())? } else { Vec::new() };
-        Ok((left, exhausted))
-    })
-    .and_then(|(left, exhausted)| {
-        outcomes.release_later(left);
-        let error = Error::Database { sqlstate: fault.sqlstate().to_string(), message: text.to_string() };
-        exhausted.iter().try_for_each(|job| outcomes.fail(job, &error))
-    });
-    match given_back {
-        Ok(()) => backoff.wait_shortly(Instant::now()),
-        // A full disk takes not even that.
-        Err(problem) => {
-            report::log(&format!("worker cannot give jobs back: {problem}"));
-            backoff.postpone(fault, pause, Instant::now());
+    /// Gives back all jobs after a fault of the gateway, or of the database while it worked on several
+    /// documents. What was done already is found done next time. A fault that no document caused costs no
+    /// attempt.
+    pub fn give_back_all(&mut self, fault: Error) {
+        let pause = self.backoff.count_fault();
+        let count = fault.is_of_the_work();
+        // Every tenant with a document under way sees this text. The fault itself may name a document of
+        // another tenant.
+        let text = "the worker met a fault and starts over; see the server log";
+        let given_back = txn::in_txn(|| {
+            let left = queue::release_all(pause, Some(text), count)?;
+            let exhausted = if count { queue::exhausted(settings::max_attempts())? } else { Vec::new() };
+            Ok((left, exhausted))
+        })
+        .and_then(|(left, exhausted)| {
+            self.outcomes.release_later(left);
+            let error = Error::Database { sqlstate: fault.sqlstate().to_string(), message: text.to_string() };
+            exhausted.into_iter().try_for_each(|job| self.apply_all([Event::failed(job, error.clone())]))
+        });
+        match given_back {
+            Ok(()) => self.backoff.wait_shortly(Instant::now()),
+            // On a full disk even this fails.
+            Err(problem) => {
+                report::log(&format!("worker cannot give jobs back: {problem}"));
+                self.backoff.postpone(fault, pause, Instant::now());
+            }
         }
     }
 }

@@ -1,31 +1,26 @@
 //! How a document's processing ends: ready, to be tried again, or failed.
 
-use super::open_documents::OpenDocument;
-use super::under_way::Ended;
-use crate::builds::runs;
-use crate::documents::stored;
 use crate::jobs::queue;
 use crate::jobs::queue::{Fault, Job};
 use crate::pg::{report, txn};
 use crate::settings;
-use crate::worker::embed::pauses;
-use crate::worker::log::Log;
+use crate::upkeep::Log;
+use crate::work::{BUSY, LONGEST, Work, Written};
 use kb_types::error::{Error, Result};
 use kb_types::sizes;
 use kb_types::tally::{EVERY, Tally};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// Pause before a document is tried again: doubled with each attempt, up to the last.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), pauses::LONGEST);
+/// The pause before a document is tried again doubles with each attempt, from the first to the second of
+/// these.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), LONGEST);
 
-/// Pause after a fault that is not of the document: a full disk, say. It costs no attempt, so it cannot grow.
+/// The pause after a fault that the document did not cause, such as a full disk. It costs no attempt, so the
+/// pause cannot grow with the attempts.
 const UNRELATED: Duration = Duration::from_secs(10);
 
-/// Pause before a document that an open transaction has locked is tried again.
-pub const BUSY: Duration = Duration::from_secs(1);
-
-/// How often the server's log is told of failed documents.
+/// How often failed documents are reported in the server's log.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// How often the worker tries to release jobs that an open transaction has locked.
@@ -34,17 +29,18 @@ const RELEASE_EVERY: Duration = Duration::from_secs(1);
 /// Ends jobs, and remembers those that cannot be ended now.
 #[derive(Default)]
 pub struct Outcomes {
-    /// Jobs that an open transaction keeps from being released: their leases would run on for long.
+    /// Jobs that could not be released because an open transaction has locked them. Their leases would last
+    /// for minutes otherwise.
     unreleased: Vec<Job>,
     tried: Option<Instant>,
-    /// Documents that failed for good: why, of which embedder and tenant.
+    /// How many documents failed for good, by reason, embedder and tenant.
     failed: Tally<(String, Option<String>, String)>,
     reported: Option<Instant>,
     log: Log,
 }
 
 impl Outcomes {
-    /// Logs what made the worker do something again in another way.
+    /// Logs the error after which the worker does something again in another way.
     pub fn log(&mut self, what: &str, error: &Error) {
         self.log.write(what, error);
     }
@@ -64,7 +60,7 @@ impl Outcomes {
         self.unreleased.extend(jobs);
     }
 
-    /// Tries again, now and then, to release those jobs, except the ones that are worked on again by now.
+    /// Tries once a second to release those jobs, except the ones that the worker has claimed again.
     pub fn release_now_and_then(&mut self, at_work: impl FnOnce() -> Vec<Job>) {
         if self.unreleased.is_empty() || self.tried.is_some_and(|at| at.elapsed() <= RELEASE_EVERY) {
             return;
@@ -77,40 +73,33 @@ impl Outcomes {
         self.unreleased = left.unwrap_or(jobs);
     }
 
-    /// Ends documents that wait for nothing more, in a transaction of its own; see [`finish`].
-    pub fn finish(&mut self, done: &[Ended<OpenDocument>]) -> Result<()> {
-        let left = match txn::in_txn(|| finish(done, &HashSet::new())) {
-            Err(error) if error.is_conflict() => {
-                done.iter().map(|ended| ended.document.job.clone()).collect()
-            }
+    /// Ends documents that wait for nothing more, in a transaction of its own; see [`Work::finish`].
+    pub fn finish(&mut self, work: &dyn Work, done: &[&Written]) -> Result<()> {
+        let left = match txn::in_txn(|| work.finish(done, &HashSet::new())) {
+            Err(error) if error.is_conflict() => done.iter().map(|document| document.job.clone()).collect(),
             result => result?,
         };
         self.release_later(left);
         Ok(())
     }
 
-    /// Records a failure in a transaction of its own: to be tried again, or, if trying cannot help or was
-    /// done often enough, for kb.failures.
-    pub fn fail(&mut self, job: &Job, error: &Error) -> Result<()> {
-        self.fail_at(job, error, error.embedder())
-    }
-
-    /// The same, of a document that waited for vectors of this embedder.
-    pub fn fail_at(&mut self, job: &Job, error: &Error, embedder: Option<&str>) -> Result<()> {
+    /// Records a failure in a transaction of its own: the job is tried again, or, if that cannot help or was
+    /// done often enough, its document is listed in kb.failures. The server's log names the embedder.
+    pub fn fail(&mut self, work: &dyn Work, job: &Job, error: &Error, embedder: Option<&str>) -> Result<()> {
         let hint = error.hint().map(|h| format!(" ({h})")).unwrap_or_default();
         let text = match error.detail() {
             Some(detail) => format!("{error}: {detail}{hint}"),
             None => format!("{error}{hint}"),
         };
         let text = sizes::cut(&text, sizes::MESSAGE);
-        let recorded = txn::in_txn(|| record(job, error, text));
+        let recorded = txn::in_txn(|| record(work, job, error, text));
         let (left, has_failed) = match recorded {
             Ok(Recorded::Failed) => (Vec::new(), true),
             Ok(Recorded::Again(left)) => (left, false),
             Err(error) => (unless_locked(Err(error), std::slice::from_ref(job))?, false),
         };
         if has_failed {
-            // Operators, too, must learn of it: of a dropped table, say.
+            // The operator has to learn of it, too: a dropped table, for example.
             let why = format!("{} (SQLSTATE {}", kind(error), error.sqlstate());
             self.failed.count((why, embedder.map(str::to_string), job.tenant_id.clone()));
         }
@@ -118,7 +107,8 @@ impl Outcomes {
         Ok(())
     }
 
-    /// Tells the server's log of documents that failed for good; `all`: also of those that it would be told of later.
+    /// Reports in the server's log how many documents failed for good; `all` includes those that are not yet
+    /// due to be reported.
     pub fn report_failed(&mut self, all: bool) {
         if !all && self.reported.is_some_and(|at| at.elapsed() < REPORT_EVERY) {
             return;
@@ -132,8 +122,8 @@ impl Outcomes {
     }
 }
 
-/// What kind of error of a document it is, for the server's log: nothing of the document, and nothing that a provider said,
-/// is in it.
+/// The kind of a document's error, for the server's log. It repeats nothing of the document and nothing that
+/// a provider said.
 fn kind(error: &Error) -> &str {
     match error {
         Error::Provider { passing: false, .. } => "its embedder's provider refused it",
@@ -156,15 +146,15 @@ fn kind(error: &Error) -> &str {
     }
 }
 
-/// What became of a document that something went wrong with.
+/// What became of a job after an error.
 enum Recorded {
-    /// It is in kb.failures.
+    /// Its document is listed in kb.failures.
     Failed,
-    /// It is tried again. The job, if it could not be released.
+    /// It is tried again. Holds the job if it could not be released.
     Again(Vec<Job>),
 }
 
-fn record(job: &Job, error: &Error, text: &str) -> Result<Recorded> {
+fn record(work: &dyn Work, job: &Job, error: &Error, text: &str) -> Result<Recorded> {
     let this = std::slice::from_ref(job);
     let fault = Fault { text, embedder: error.embedder() };
     if let Some(wait) = error.retry_after() {
@@ -180,65 +170,21 @@ fn record(job: &Job, error: &Error, text: &str) -> Result<Recorded> {
         };
         return queue::release(this, delay, Some(fault), error.is_of_the_work()).map(Recorded::Again);
     }
-    if !stored::lock_by_key(job)? {
+    if !work.lock(job)? {
         // Somebody may be editing or deleting it. If not, it fails once more.
         return queue::release(this, BUSY, Some(fault), false).map(Recorded::Again);
     }
     if queue::finish(this)?.is_empty() {
         return Ok(Recorded::Again(Vec::new()));
     }
-    stored::set_failed(job, text, error.sqlstate())?;
-    if let Some(run_no) = job.run_no {
-        runs::count(run_no, 0, 0, 1)?;
-    }
+    work.fail(job, text, error.sqlstate())?;
     Ok(Recorded::Failed)
 }
 
-/// Where somebody has locked a table, or rows in another order, all of these jobs are still to be released.
+/// After a conflict (a locked table, a deadlock) none of these jobs is released yet.
 fn unless_locked(left: Result<Vec<Job>>, jobs: &[Job]) -> Result<Vec<Job>> {
     match left {
         Err(error) if error.is_conflict() => Ok(jobs.to_vec()),
         left => left,
     }
-}
-
-/// Ends the jobs of documents that have all their vectors, unless they were edited meanwhile. Those that an open
-/// transaction has locked, and the `blocked`, are released: they will be found done. Returned are the jobs that could
-/// not be released.
-pub fn finish(done: &[Ended<OpenDocument>], blocked: &HashSet<i64>) -> Result<Vec<Job>> {
-    if done.is_empty() {
-        return Ok(Vec::new());
-    }
-    let keys: Vec<(i64, i64)> =
-        done.iter().map(|ended| (ended.document_id, ended.document.job.generation)).collect();
-    let locked = stored::lock_current(&keys)?;
-    let is_free = |id: i64| !locked.busy.contains(&id) && !blocked.contains(&id);
-    let (free, busy): (Vec<_>, Vec<_>) = done.iter().partition(|ended| is_free(ended.document_id));
-    let jobs_of = |ended: &[&Ended<OpenDocument>]| -> Vec<Job> {
-        ended.iter().map(|ended| ended.document.job.clone()).collect()
-    };
-    let unreleased = match busy.is_empty() {
-        true => Vec::new(),
-        false => queue::release(&jobs_of(&busy), BUSY, None, false)?,
-    };
-    let finished: HashSet<i64> = queue::finish(&jobs_of(&free))?.into_iter().collect();
-    let mut by_settings: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    let mut by_run: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
-    for Ended { document_id, document, .. } in free {
-        if !finished.contains(&document.job.job_no) {
-            continue;
-        }
-        by_settings.entry(&document.settings).or_default().push(*document_id);
-        if let Some(run_no) = document.job.run_no {
-            let counts = by_run.entry(run_no).or_default();
-            if document.is_new { counts.0 += 1 } else { counts.1 += 1 }
-        }
-    }
-    for (settings, ids) in by_settings {
-        stored::set_ready(&ids, settings)?;
-    }
-    for (run_no, (added, updated)) in by_run {
-        runs::count(run_no, added, updated, 0)?;
-    }
-    Ok(unreleased)
 }

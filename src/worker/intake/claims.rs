@@ -1,33 +1,33 @@
 //! Which jobs come next: live edits before backfill, each tenant and each of its knowledge bases in turn.
 //!
-//! Who has due jobs is found by descents of the partial index `jobs_due`, so what has no job costs nothing.
-//! Jobs that are delayed or leased are not in that index; they are made due again when their time has come. A
-//! claim passes over jobs that have their chunks and only wait for vectors of a paused embedder.
+//! Tenants with due jobs are found by descents of the partial index `jobs_due`, so a knowledge base without
+//! jobs costs nothing. Delayed and leased jobs are not in that index; they are made due again when their time
+//! has come. A claim passes over jobs that have their chunks and only wait for vectors of a paused embedder.
 
 use super::round_robin::{Member, RoundRobin, Turn};
 use crate::jobs::due_jobs;
 use crate::jobs::due_jobs::{Backlog, Wanted};
 use crate::jobs::queue::Job;
 use crate::pg::txn;
-use crate::worker::embed::pauses::Paused;
-use crate::worker::pace::Pace;
+use crate::upkeep::Pace;
+use crate::work::Paused;
 use kb_types::error::Result;
 use kb_types::states::Priority;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// How often a backlog is looked through from its beginning.
+/// How often a backlog is searched from its beginning.
 const FROM_START: Duration = Duration::from_secs(2);
-/// How often it is looked who has due jobs, while turns are left.
+/// How often to look for tenants with due jobs while turns are left.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often jobs are made due whose delay is over, and those whose lease is.
+/// How often jobs are made due again whose delay, or whose lease, is over.
 const DELAYED_EVERY: Duration = Duration::from_millis(250);
 const EXPIRED_EVERY: Duration = Duration::from_secs(2);
-/// Turns that are kept, about.
+/// About how many turns are kept.
 const TURNS: usize = 256;
-/// Turns of one claim at most: so many one-job backlogs are claimed from at once.
+/// At most so many turns are taken by one claim, so that many backlogs of one job each are claimed at once.
 const TURNS_AT_ONCE: usize = 64;
-/// Looks and claims of one call at most, where nothing is found.
+/// At most so many looks and claims are made by one call that finds nothing.
 const ROUNDS: usize = 8;
 
 impl Member for Backlog {
@@ -36,7 +36,7 @@ impl Member for Backlog {
     }
 }
 
-/// What takes nothing more for now.
+/// The embedders and knowledge bases for which nothing is claimed for now.
 #[derive(Default)]
 pub struct Busy {
     pub embedders: Vec<String>,
@@ -57,7 +57,7 @@ struct Turns {
     waiting: RoundRobin<Backlog>,
     /// The last tenant that was found; None: the next look begins at the first.
     after: Option<String>,
-    /// Of tenants with more knowledge bases than were looked at, the last one that was.
+    /// For tenants of which not all knowledge bases were looked at, the last one that was.
     after_kb: HashMap<String, i64>,
     /// The embedders of knowledge bases that wait, as they were when they were looked for.
     embedders: HashMap<i64, Vec<String>>,
@@ -66,8 +66,8 @@ struct Turns {
 }
 
 impl Claims {
-    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases that are `busy`, or
-    /// have an embedder that is, and documents that only wait for vectors of one `paused`.
+    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases that
+    /// are `busy`, or have an embedder that is, and documents that only wait for vectors of one `paused`.
     pub fn claim(
         &mut self,
         limit: usize,
@@ -89,7 +89,7 @@ impl Claims {
         let Paused { of_all: paused, of_one: paused_for } = paused;
         let mut wanted = Wanted { limit: 0, share, paused, paused_for };
         let mut claimed = Vec::new();
-        // A quarter is kept for backfill, or a steady stream of edits would keep it waiting for ever.
+        // A quarter is kept for backfill: otherwise a steady stream of edits would keep it waiting for ever.
         for (turns, priority, most) in [
             (&mut self.live, Priority::Live, limit - limit / 4),
             (&mut self.backfill, Priority::Backfill, limit),
@@ -97,7 +97,7 @@ impl Claims {
             wanted.limit = most.saturating_sub(claimed.len());
             match turns.claim(priority, &mut wanted, &busy, lease) {
                 (jobs, Ok(())) => claimed.extend(jobs),
-                // What is claimed already has a lease: it must not be lost.
+                // The jobs that are claimed already are leased and must not be lost.
                 (jobs, Err(error)) => {
                     claimed.extend(jobs);
                     return if claimed.is_empty() { Err(error) } else { Ok(claimed) };
@@ -162,7 +162,7 @@ impl Turns {
         Ok(jobs)
     }
 
-    /// Looks who has due jobs, if that is not known.
+    /// Looks for tenants with due jobs, if none are known.
     fn look_if_due(&mut self, priority: Priority, busy: &Busy) -> Result<()> {
         let now = Instant::now();
         if self.from_start.is_none_or(|at| now.duration_since(at) > FROM_START) {
@@ -191,8 +191,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Adds the next turns: of the tenants after the last one that was found, one knowledge base of each, then a second
-    /// one of each.
+    /// Adds the next turns: of the tenants after the last one that was found, one knowledge base of each,
+    /// then a second one of each.
     fn look(&mut self, priority: Priority) -> Result<()> {
         let mut tenants = due_jobs::tenants(priority, self.after.as_deref(), TURNS)?;
         if tenants.is_empty() && self.after.is_some() {
@@ -211,7 +211,7 @@ impl Turns {
         };
         let from: Vec<(String, i64)> = tenants.into_iter().map(with_kb).collect();
         let ended = self.add_backlogs(priority, from, each)?;
-        // Its first ones come after its last ones.
+        // After its last knowledge bases come its first ones.
         let from: Vec<_> =
             ended.into_iter().filter(|(_, after)| *after > 0).map(|(tenant, _)| (tenant, 0)).collect();
         if !from.is_empty() {
@@ -220,7 +220,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Adds turns of these tenants' knowledge bases after the given ones. Returns the tenants that have no more.
+    /// Adds turns of these tenants' knowledge bases after the given ones. Returns the tenants that have no
+    /// more.
     fn add_backlogs(
         &mut self,
         priority: Priority,

@@ -1,17 +1,5 @@
-//! From the queue to chunks.
+//! From the queue to chunks: whose jobs are claimed next.
 
-pub mod back_pressure;
-pub mod backfill;
-pub mod claims;
-pub mod compare;
-pub mod consult;
-pub mod documents;
-pub mod prepare;
-pub mod rests;
+pub(super) mod claims;
 pub mod round_robin;
-pub mod row_intake;
-pub mod slow_intake;
-pub mod source_changes;
-pub mod source_faults;
-pub mod target;
-pub mod unindexed;
+mod take_in;

@@ -1,15 +1,15 @@
-//! Whose jobs are claimed next: groups (tenants) take turns, and within each its members (knowledge bases); who was served
-//! comes last. Pure.
+//! Whose jobs are claimed next. Groups (tenants) take turns, and within each group its members (knowledge
+//! bases); the one that was served last comes last. Pure.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
 
-/// Somebody's turn, by what identifies it.
+/// A member's turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn<T> {
     pub whose: T,
-    /// The job_no up to which its jobs have been looked through: what was claimed leaves dead rows, which an old
-    /// snapshot anywhere keeps from being cleaned up.
+    /// The job_no up to which its jobs have been looked through: what was claimed leaves dead rows, which an
+    /// old snapshot anywhere keeps from being cleaned up.
     pub floor: i64,
 }
 
@@ -18,12 +18,12 @@ pub trait Member: Clone + Eq + Hash {
     fn group(&self) -> &str;
 }
 
-/// Turns in their order. Nobody has two.
+/// Turns in their order. No member has two.
 #[derive(Debug)]
 pub struct RoundRobin<T> {
     turns: VecDeque<Turn<T>>,
     waiting: HashSet<T>,
-    /// By group, when it was served last; none: not since it waits.
+    /// When each group was served last; a group without an entry was not served since it began to wait.
     served: HashMap<String, u64>,
     clock: u64,
 }
@@ -52,8 +52,9 @@ impl<T: Member> RoundRobin<T> {
         }
     }
 
-    /// Takes the first turns of those who `may` have one, in the order in which they are to be served: one of each group,
-    /// the one first that was not served for longest, then a second one of each. The others keep their places.
+    /// Takes the first turns of those who `may` have one, in the order in which they are to be served: one of
+    /// each group, the one first that was not served for longest, then a second one of each. The others keep
+    /// their places.
     pub fn take(&mut self, count: usize, may: impl Fn(&T) -> bool) -> Vec<Turn<T>> {
         let mut of_group: HashMap<&str, usize> = HashMap::new();
         let mut order: Vec<(usize, u64, usize)> = Vec::new();
@@ -82,7 +83,7 @@ impl<T: Member> RoundRobin<T> {
         taken
     }
 
-    /// How many wait that `may` have a turn.
+    /// The number of waiting members that `may` have a turn.
     pub fn count(&self, may: impl Fn(&T) -> bool) -> usize {
         self.turns.iter().filter(|turn| may(&turn.whose)).count()
     }
@@ -93,9 +94,9 @@ impl<T: Member> RoundRobin<T> {
         self.waiting.retain(may);
     }
 
-    /// After jobs of the turns `taken` were `claimed` (whose, and job_no), at most `share` of each: who got as many may
-    /// have more and comes last. If the claim `is_full`, those that it did not reach come first again. Who has nothing
-    /// more waits no longer.
+    /// Returns the turns `taken` after jobs of theirs were `claimed` (member and job_no), at most `share` of
+    /// each. A member that got as many may have more, and comes last. If the claim `is_full`, those that it
+    /// did not reach come first again. A member without further jobs waits no longer.
     pub fn give_back(&mut self, taken: Vec<Turn<T>>, claimed: &[(T, i64)], share: usize, is_full: bool) {
         let mut by_turn: HashMap<&T, (usize, i64)> = HashMap::new();
         for (whose, job_no) in claimed {
@@ -129,8 +130,8 @@ impl<T: Member> RoundRobin<T> {
         }
     }
 
-    /// All jobs are looked through from the beginning again: for those that were given back, and those edited while
-    /// they were worked on.
+    /// All jobs are looked through from the beginning again: for those that were given back, and those edited
+    /// while they were worked on.
     pub fn start_again(&mut self) {
         self.turns.iter_mut().for_each(|turn| turn.floor = 0);
     }

@@ -1,0 +1,223 @@
+//! Documents whose cutting asks models: asks them, on a thread that calls nothing of PostgreSQL, and cuts.
+
+use super::compare::{self, Compared};
+use super::prepare::{self, Document, Prepared};
+use crate::gateway::client;
+use crate::gateway::pump::Pump;
+use crate::jobs::queue::Job;
+use crate::models::ask;
+use crate::models::embedder_access;
+use crate::work::Target;
+use kb_gateway::protocol::{Access, Client, Request, Response, Usage};
+use kb_text::answers::{Answers, Ask, Consulted};
+use kb_text::context::read_sentence;
+use kb_types::error::{Error, Object, Result};
+use kb_types::{Limits, Llm};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A document is cut at most so often: for its sentences, for its chunks, and with all answers.
+const ROUNDS: usize = 4;
+
+/// The right to ask the models of a build.
+pub struct Right {
+    pub target: Arc<Target>,
+    pub vectors: Access,
+    pub chat: Option<(Llm, Access)>,
+    pub client: Client,
+}
+
+impl Right {
+    /// In a transaction.
+    pub fn read(target: &Arc<Target>) -> Result<Right> {
+        let tenant = &target.build.tenant_id;
+        let chat = target.llm.as_ref().map(|row| ask::chat_access(row, tenant)).transpose()?;
+        Ok(Right {
+            vectors: embedder_access::access(&target.embedder, tenant)?,
+            chat,
+            client: client::this_client(tenant, target.build.kb_no),
+            target: Arc::clone(target),
+        })
+    }
+}
+
+/// By build.
+pub type Rights = HashMap<i64, Right>;
+
+/// What is needed on the thread.
+pub struct Task {
+    pub documents: Vec<Document>,
+    pub rights: Rights,
+    /// Why models of other builds may not be asked.
+    pub refusals: HashMap<i64, Error>,
+    pub model_dir: PathBuf,
+    pub limits: Limits,
+    /// Ask nothing more.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// What became of a document.
+pub enum Outcome {
+    Prepared(Prepared),
+    Failed(Job, Error),
+    /// Not all was asked: it is taken up again later.
+    Stopped(Job),
+}
+
+pub struct Ended {
+    /// Each with what is to be kept of what models said, where that is not in what was prepared: document_id
+    /// and answers.
+    pub outcomes: Vec<(Outcome, Option<(i64, Vec<u8>)>)>,
+    /// What embedding has cost; the gateway keeps what chat models have.
+    pub spent: Vec<(Arc<Target>, Usage)>,
+    /// Embedders that refused, and why.
+    pub refused: Vec<(Arc<Target>, Error)>,
+}
+
+/// A document under way.
+pub struct Case {
+    document: Document,
+    pub consulted: Consulted,
+    result: Option<Result<Prepared, (Job, Error)>>,
+}
+
+pub fn consult(task: Task) -> Ended {
+    let Task { documents, rights, refusals, model_dir, limits, stop } = task;
+    let mut ended = Ended { outcomes: Vec::new(), spent: Vec::new(), refused: Vec::new() };
+    let mut cases: Vec<Case> = documents.into_iter().map(Case::new).collect();
+    for case in &mut cases {
+        refusals.iter().for_each(|(build_no, error)| case.consulted.refuse(*build_no, error.clone()));
+    }
+    for round in 0..ROUNDS {
+        for case in cases.iter_mut().filter(|case| case.result.is_none()) {
+            case.prepare(&model_dir, limits);
+        }
+        let is_over = cases.iter().all(|case| case.result.is_some());
+        if is_over || stop.load(Ordering::Relaxed) || round + 1 == ROUNDS {
+            break;
+        }
+        if let Err(error) = ask(&mut cases, &rights, &stop, &mut ended) {
+            for case in &mut cases {
+                rights.keys().for_each(|build_no| case.consulted.refuse(*build_no, error.clone()));
+            }
+        }
+    }
+    let is_stopped = stop.load(Ordering::Relaxed);
+    ended.outcomes = cases.into_iter().map(|case| case.end(is_stopped)).collect();
+    ended
+}
+
+impl Case {
+    fn new(document: Document) -> Case {
+        let known = document.stored.answers.as_deref().map(Answers::decode).unwrap_or_default();
+        Case { document, consulted: Consulted::new(known), result: None }
+    }
+
+    fn prepare(&mut self, model_dir: &std::path::Path, limits: Limits) {
+        let document = self.document.clone();
+        self.result = prepare::prepare(document, model_dir, limits, &mut self.consulted).transpose();
+    }
+
+    fn end(self, is_stopped: bool) -> (Outcome, Option<(i64, Vec<u8>)>) {
+        let Case { document, consulted, result } = self;
+        let kept = || {
+            let encoded = consulted.known.encode().ok().flatten();
+            let changed = encoded.filter(|answers| Some(answers) != document.stored.answers.as_ref());
+            changed.map(|answers| (document.stored.document_id, answers))
+        };
+        match result {
+            Some(Ok(prepared)) => (Outcome::Prepared(prepared), None),
+            Some(Err((job, error))) => (Outcome::Failed(job, error), kept()),
+            None if is_stopped => (Outcome::Stopped(document.job.clone()), kept()),
+            None => {
+                let error = Error::Internal("models were asked again and again for one document".into());
+                (Outcome::Failed(document.job.clone(), error), kept())
+            }
+        }
+    }
+}
+
+/// Whether documents are of several tenants.
+pub fn are_of_several(cases: &[Case]) -> bool {
+    let mut tenants = cases.iter().map(|case| &case.document.job.tenant_id);
+    let first = tenants.next();
+    tenants.any(|tenant| Some(tenant) != first)
+}
+
+/// Asks what the documents want, build by build.
+fn ask(cases: &mut [Case], rights: &Rights, stop: &AtomicBool, ended: &mut Ended) -> Result<()> {
+    let mut pump = Pump::open()?;
+    for right in rights.values() {
+        let Compared { usage, refused } = compare::compare(cases, right, stop, &mut pump)?;
+        let target = &right.target;
+        if usage != Usage::default() {
+            ended.spent.push((Arc::clone(target), usage));
+        }
+        ended.refused.extend(refused.map(|error| (Arc::clone(target), error)));
+        if let Some((llm, access)) = &right.chat {
+            chat(cases, right, (llm, access), stop, &mut pump)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks a build's chat model for sentences.
+fn chat(
+    cases: &mut [Case],
+    right: &Right,
+    (llm, access): (&Llm, &Access),
+    stop: &AtomicBool,
+    pump: &mut Pump,
+) -> Result<()> {
+    let build_no = right.target.build.build_no;
+    let mut asks: Vec<(usize, Ask)> = Vec::new();
+    for (case, asked) in cases.iter().enumerate() {
+        let own = asked.consulted.asks.iter().filter(|ask| ask.build_no == build_no);
+        asks.extend(own.map(|ask| (case, ask.clone())));
+    }
+    let refused = std::cell::RefCell::new(None);
+    let mut waiting = asks.iter();
+    let next = || {
+        if stop.load(Ordering::Relaxed) || refused.borrow().is_some() {
+            return None;
+        }
+        let (_, ask) = waiting.next()?;
+        let (llm, access, client) = (llm.clone(), access.clone(), right.client.clone());
+        Some(Request::Chat { llm, access, prompt: ask.prompt.clone(), client, patience_ms: None })
+    };
+    let wrong = |problem| Error::Service { what: Object::Llm, id: llm.id.clone(), problem, passing: false };
+    let take = |number: usize, response| {
+        let Some((case, ask)) = asks.get(number) else { return };
+        let sentence = match response {
+            Response::Chatted(answer) => read_sentence(&answer).map_err(wrong),
+            Response::Error(fault) => Err(fault.into()),
+            other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
+        };
+        let consulted = &mut cases[*case].consulted;
+        match sentence {
+            Ok(sentence) => consulted.known.add_sentence(ask.key, sentence),
+            Err(error) => {
+                consulted.refuse(build_no, error.clone());
+                if error.is_transient() {
+                    refused.borrow_mut().get_or_insert(error);
+                }
+            }
+        }
+    };
+    pump.run(llm.config.remote.max_concurrency, next, take)?;
+    if let Some(error) = refused.into_inner() {
+        // The model's words may repeat a text, which no other tenant may see.
+        let error = match error {
+            Error::Service { what, id, passing, .. } if are_of_several(cases) => {
+                Error::Service { what, id, problem: "it failed for another document".into(), passing }
+            }
+            error => error,
+        };
+        for (case, _) in &asks {
+            cases[*case].consulted.refuse(build_no, error.clone());
+        }
+    }
+    Ok(())
+}

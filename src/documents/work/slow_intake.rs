@@ -1,0 +1,223 @@
+//! Documents whose cutting asks models are prepared apart, those of each model on a thread of their own, so
+//! that one that is slow to answer keeps no others back.
+//!
+//! What models said is kept in `kb.documents.answers` by a hash of what was asked, also of a document that
+//! failed or was stopped, so that nothing is paid for twice.
+
+use super::consult::{self, Ended, Outcome, Right, Rights, Task};
+use super::prepare::{Document, Prepared};
+use crate::documents::stored;
+use crate::jobs::queue::Job;
+use crate::models::usage;
+use crate::pg::{report, txn, wake};
+use crate::settings;
+use crate::work::{Event, HelperThread, Pauses, Target, helper_thread};
+use kb_gateway::protocol::{Capability, Usage};
+use kb_types::error::Result;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// At most so many threads.
+const THREADS: usize = 8;
+/// A group of documents is prepared together up to this many bytes.
+const GROUP_BYTES: usize = 2 * 1024 * 1024;
+const GROUP_DOCUMENTS: usize = 32;
+/// While so many documents (or `GROUP_BYTES` of them) wait for a model, no more documents of the same
+/// embedder are claimed.
+const WAITING: usize = 64;
+
+/// The models that a document is cut with: ids of the embedder and the chat model.
+type Models = (String, Option<String>);
+
+struct Running {
+    /// Empty when the group was given up: its end is waited for.
+    jobs: Vec<Job>,
+    stop: Arc<AtomicBool>,
+    ended: HelperThread<Ended>,
+}
+
+#[derive(Default)]
+pub struct SlowIntake {
+    waiting: BTreeMap<Models, VecDeque<Document>>,
+    running: BTreeMap<Models, Running>,
+}
+
+impl SlowIntake {
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Whether a group has ended.
+    pub fn is_prepared(&mut self) -> bool {
+        self.running.values_mut().any(|running| running.ended.is_done())
+    }
+
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        let waiting = self.waiting.values().flatten().map(|document| &document.job);
+        waiting.chain(self.running.values().flat_map(|running| &running.jobs))
+    }
+
+    /// Gives up all jobs; nothing more is asked for them.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        for running in self.running.values_mut() {
+            running.stop.store(true, Ordering::Relaxed);
+            running.jobs.clear();
+        }
+    }
+
+    /// Embedders of which enough documents wait.
+    pub fn full_embedders(&self) -> Vec<String> {
+        let is_full = |documents: &&VecDeque<Document>| {
+            let bytes = documents.iter().map(Document::size).sum::<usize>();
+            documents.len() >= WAITING || bytes >= GROUP_BYTES
+        };
+        let full = self.waiting.iter().filter(|(_, documents)| is_full(documents));
+        full.map(|((embedder, _), _)| embedder.clone()).collect()
+    }
+
+    pub fn add(&mut self, document: Document) {
+        let last = document.targets.iter().rfind(|(target, _)| target.asks_models());
+        let Some((target, _)) = last else { return };
+        let models = (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone()));
+        self.waiting.entry(models).or_default().push_back(document);
+    }
+
+    /// Returns what is prepared; whether anything has ended.
+    pub fn settle(&mut self, events: &mut Vec<Event>) -> Result<(Vec<Prepared>, bool)> {
+        let (mut prepared, mut moved) = (Vec::new(), false);
+        let done: Vec<Models> = self
+            .running
+            .iter_mut()
+            .filter_map(|(models, running)| running.ended.is_done().then(|| models.clone()))
+            .collect();
+        for models in done {
+            moved = true;
+            let Some(mut running) = self.running.remove(&models) else { continue };
+            let Some(ended) = running.ended.take() else { continue };
+            if !running.jobs.is_empty() {
+                settle(ended?, &mut prepared, events);
+            } else if let Ok(ended) = ended {
+                book(&ended.spent);
+            }
+        }
+        Ok((prepared, moved))
+    }
+
+    /// Begins what can begin; whether anything has begun. Unless it `may_begin`, what is under way ends as
+    /// soon as it can.
+    pub fn ask(&mut self, may_begin: bool, pauses: &Pauses, events: &mut Vec<Event>) -> Result<bool> {
+        if !may_begin {
+            self.running.values().for_each(|running| running.stop.store(true, Ordering::Relaxed));
+            let jobs: Vec<Job> =
+                std::mem::take(&mut self.waiting).into_values().flatten().map(|d| d.job).collect();
+            events.push(Event::GivenBack { jobs, delay: Duration::ZERO });
+            return Ok(false);
+        }
+        let mut has_begun = false;
+        let is_free = |models: &&Models| !self.running.contains_key(*models);
+        let free: Vec<Models> = self.waiting.keys().filter(is_free).cloned().collect();
+        for models in free.into_iter().take(THREADS.saturating_sub(self.running.len())) {
+            has_begun = true;
+            self.begin(models, pauses, events)?;
+        }
+        Ok(has_begun)
+    }
+
+    /// Begins with as many of the documents that wait for these models as go together.
+    fn begin(&mut self, models: Models, pauses: &Pauses, events: &mut Vec<Event>) -> Result<()> {
+        let (documents, is_empty) = match self.waiting.get_mut(&models) {
+            Some(waiting) => (take_group(waiting), waiting.is_empty()),
+            None => return Ok(()),
+        };
+        if is_empty {
+            self.waiting.remove(&models);
+        }
+        let (mut rights, mut refusals) = (Rights::new(), HashMap::new());
+        for (target, _) in documents.iter().flat_map(|document| &document.targets) {
+            let build_no = target.build.build_no;
+            if !target.asks_models() || rights.contains_key(&build_no) || refusals.contains_key(&build_no) {
+                continue;
+            }
+            match read_right(target, pauses) {
+                Ok(right) => drop(rights.insert(build_no, right)),
+                Err(error) => {
+                    events.push(Event::Refused { target: Arc::clone(target), error: error.clone() });
+                    refusals.insert(build_no, error);
+                }
+            }
+        }
+        let jobs = documents.iter().map(|document| document.job.clone()).collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = Task {
+            documents,
+            rights,
+            refusals,
+            model_dir: settings::model_dir(),
+            limits: settings::limits(|| {}),
+            stop: Arc::clone(&stop),
+        };
+        wake::start_gateway();
+        let ended = helper_thread::begin(move || consult::consult(task))?;
+        self.running.insert(models, Running { jobs, stop, ended });
+        Ok(())
+    }
+}
+
+fn take_group(waiting: &mut VecDeque<Document>) -> Vec<Document> {
+    let (mut group, mut bytes) = (Vec::new(), 0);
+    while let Some(next) = waiting.front() {
+        bytes += next.size();
+        if group.len() == GROUP_DOCUMENTS || (!group.is_empty() && bytes > GROUP_BYTES) {
+            break;
+        }
+        group.extend(waiting.pop_front());
+    }
+    group
+}
+
+/// The right to ask the models of a build, or why they may not be asked now.
+fn read_right(target: &Arc<Target>, pauses: &Pauses) -> Result<Right> {
+    pauses.check(&target.embedder, &target.build.tenant_id, Instant::now())?;
+    txn::in_txn(|| Right::read(target))
+}
+
+/// Books what was spent, keeps what was answered, and ends or hands on the documents.
+fn settle(ended: Ended, prepared: &mut Vec<Prepared>, events: &mut Vec<Event>) {
+    book(&ended.spent);
+    events.extend(ended.refused.into_iter().map(|(target, error)| Event::Refused { target, error }));
+    let mut stopped = Vec::new();
+    for (outcome, kept) in ended.outcomes {
+        if let Some((document_id, answers)) = kept
+            && let Err(error) = txn::in_txn(|| keep(document_id, &answers))
+        {
+            report::log(&format!("worker cannot keep what models said of a document: {error}"));
+        }
+        match outcome {
+            Outcome::Prepared(document) => prepared.push(document),
+            Outcome::Failed(job, error) => events.push(Event::failed(job, error)),
+            Outcome::Stopped(job) => stopped.push(job),
+        }
+    }
+    events.push(Event::GivenBack { jobs: stopped, delay: Duration::ZERO });
+}
+
+/// Keeps answers that are paid for, of a document that is not cut yet.
+fn keep(document_id: i64, answers: &[u8]) -> Result<()> {
+    stored::set_answers(document_id, Some(answers))
+}
+
+fn book(spent: &[(Arc<Target>, Usage)]) {
+    for (target, spent) in spent {
+        let Target { build, embedder, .. } = &**target;
+        let price = embedder.config.remote.price_micros;
+        let booked = txn::in_txn(|| {
+            usage::add(Capability::Embed, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
+        });
+        if let Err(error) = booked {
+            report::log(&format!("worker cannot book what a request cost: {error}"));
+        }
+    }
+}

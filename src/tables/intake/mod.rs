@@ -1,0 +1,37 @@
+//! From rows of attached tables to documents, in the worker: changes become jobs, and rows are read for
+//! these.
+
+mod backfill;
+mod rests;
+mod row_intake;
+mod source_changes;
+mod source_faults;
+
+use crate::jobs::queue::Job;
+use crate::tables::changes;
+use crate::work::{Event, Feed};
+use kb_types::error::Result;
+use rests::Rests;
+use source_changes::SourceChanges;
+use source_faults::SourceFaults;
+
+#[derive(Default)]
+pub struct RowFeed {
+    changes: SourceChanges,
+    rests: Rests,
+    faults: SourceFaults,
+}
+
+impl Feed for RowFeed {
+    fn take_up(&mut self) -> Result<()> {
+        self.changes.take_up(&mut self.rests)
+    }
+
+    fn is_wanted(&self) -> Result<bool> {
+        changes::any_waiting()
+    }
+
+    fn refresh(&mut self, jobs: Vec<Job>, events: &mut Vec<Event>) -> Result<Vec<Job>> {
+        row_intake::refresh(jobs, &mut self.rests, &mut self.faults, events)
+    }
+}

@@ -1,0 +1,84 @@
+//! From the queue to chunks: claims jobs, and has the kind of work prepare and write them.
+//!
+//! Each embedder has a limited number of documents under way ([`OPEN_LOCAL`], [`OPEN_REMOTE`]); when it has
+//! as many, claims pass over its knowledge bases. So a provider that never answers fills only its own share.
+
+use super::claims::Busy;
+use crate::jobs::queue;
+use crate::models::embedders;
+use crate::pg::txn;
+use crate::settings;
+use crate::work::Progress;
+use crate::worker::context::Worker;
+use kb_types::error::Result;
+use std::time::Instant;
+
+/// Documents under way at most: in all, of one local and of one remote embedder, so that a slow provider
+/// delays only its own; and of one knowledge base per claim.
+const OPEN_DOCUMENTS: usize = 4096;
+const OPEN_LOCAL: usize = 64;
+const OPEN_REMOTE: usize = 1536;
+const SHARE: usize = 32;
+/// Documents claimed at a time.
+const CLAIM: usize = 64;
+
+impl Worker {
+    /// Claims jobs, and has them prepared and written in groups: one is prepared while another is written.
+    /// Nothing is claimed unless it `may_begin`. Whether anything moved.
+    pub fn take_in(&mut self, may_begin: bool) -> Result<bool> {
+        let mut moved = self.act(|work, _, events| work.settle(events))?;
+        moved |= self.act(|work, pauses, events| work.ask_models(may_begin, pauses, events))?;
+        self.act(|work, _, events| work.write(events))?;
+        let progress = self.work.collect()?;
+        if progress == Progress::Preparing {
+            return Ok(moved);
+        }
+        let begun = if may_begin { self.begin() } else { Ok(false) };
+        // What is prepared is written even if nothing more can be begun.
+        if progress == Progress::Prepared {
+            self.act(|work, _, events| work.write(events))?;
+            moved = true;
+        }
+        begun.map(|begun| begun || moved)
+    }
+
+    /// Claims jobs if none is left, and has a group of them prepared; false when there is none.
+    fn begin(&mut self) -> Result<bool> {
+        if self.work.wants_jobs() {
+            self.claim()?;
+        }
+        self.act(|work, _, events| work.begin(events))
+    }
+
+    fn claim(&mut self) -> Result<()> {
+        let room = OPEN_DOCUMENTS.saturating_sub(self.open.len());
+        if room == 0 {
+            return Ok(());
+        }
+        self.work.take_up()?;
+        self.end_pauses_of_altered()?;
+        // No embedder takes more than half of what is left, so that however many are stuck another finds
+        // room.
+        let mut embedders = self.open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
+        embedders.extend(self.work.full_embedders());
+        let busy = Busy { embedders, knowledge_bases: self.upkeeps.indexes.full() };
+        let paused = self.pauses.current(Instant::now());
+        let lease = settings::lease_duration();
+        let (most, share) = (CLAIM.min(room), SHARE.min(room));
+        self.work.take(self.claims.claim(most, share, lease, busy, paused)?);
+        Ok(())
+    }
+
+    /// Ends the pauses of embedders that were altered, and those of their documents: some may have begun
+    /// after the change, by an answer to a batch sent before it.
+    fn end_pauses_of_altered(&mut self) -> Result<()> {
+        for id in self.pauses.due_for_comparison(Instant::now()) {
+            let embedder = txn::in_txn(|| embedders::find(&id))?;
+            if self.pauses.is_altered(&id, embedder.as_ref()) {
+                txn::in_txn(|| queue::make_due_for_embedder(&id))?;
+                self.pauses.end(&id);
+            }
+        }
+        Ok(())
+    }
+}

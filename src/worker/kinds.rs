@@ -1,0 +1,48 @@
+//! All that the worker does, by room: the one place where a kind of work, a feed and an upkeep are named.
+//! Upkeeps are run in this order.
+
+use crate::documents::work::DocumentWork;
+use crate::filters::upkeep::MetadataIndexes;
+use crate::keyword::upkeep::KeywordIndex;
+use crate::knowledge_bases::upkeep::BuildUpkeep;
+use crate::models::upkeep::QueryUsage;
+use crate::query::upkeep::QueryLog;
+use crate::tables::intake::RowFeed;
+use crate::tenants::upkeep::Quotas;
+use crate::upkeep::Upkeep;
+use crate::vectors::upkeep::{Indexes, UnusedTables};
+use crate::work::Work;
+
+/// What is done for jobs.
+pub fn work() -> Box<dyn Work> {
+    Box::new(DocumentWork::new(vec![Box::new(RowFeed::default())]))
+}
+
+/// What is done beside jobs.
+#[derive(Default)]
+pub struct Upkeeps {
+    builds: BuildUpkeep,
+    unused_tables: UnusedTables,
+    quotas: Quotas,
+    /// The worker tells it of vectors that it writes.
+    pub indexes: Indexes,
+    keyword_index: KeywordIndex,
+    metadata_indexes: MetadataIndexes,
+    query_log: QueryLog,
+    query_usage: QueryUsage,
+}
+
+impl Upkeeps {
+    pub fn all(&mut self) -> [&mut dyn Upkeep; 8] {
+        [
+            &mut self.builds,
+            &mut self.unused_tables,
+            &mut self.quotas,
+            &mut self.indexes,
+            &mut self.keyword_index,
+            &mut self.metadata_indexes,
+            &mut self.query_log,
+            &mut self.query_usage,
+        ]
+    }
+}
