@@ -9,6 +9,8 @@ profile=${1:?dev or release}
 stage=$root/.scratch/stage-$profile
 flags=() built=$CARGO_TARGET_DIR/debug
 [ "$profile" = dev ] || flags=(--release) built=$CARGO_TARGET_DIR/release
+# The library is for this machine's server, so cargo leaves it where it is looked for.
+unset CARGO_BUILD_TARGET
 
 # sudo asks before the minutes of compiling, not after.
 installed=$("$PG_CONFIG" --pkglibdir)/kb.so
@@ -21,6 +23,7 @@ extension=$("$PG_CONFIG" --sharedir)/extension
 library=$stage$("$PG_CONFIG" --pkglibdir)/kb.so
 control=$stage$extension/kb.control
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+rm -f "$built/libkb.so"
 cargo build "${flags[@]}" --package kb --package kb-schema --no-default-features --features "kb/pg$PG_MAJOR"
 install -D "$built/libkb.so" "$library"
 mkdir -p "$stage$extension"

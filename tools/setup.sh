@@ -23,7 +23,7 @@ failed() { die "$1 failed$(reason): $2; its output is in $log"; }
 # as_installer COMMAND...: as root, in English, without questions.
 as_installer() { try as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 "$@"; }
 
-# apt_get ARGUMENT...: waits for another apt, ten minutes at most. Packages' configuration files stay as they are.
+# apt_get ARGUMENT...: waits for another apt. Packages' configuration files stay as they are.
 apt_get() {
     local tries=0
     until : >"$log"; as_installer apt-get -o DPkg::Lock::Timeout=600 -o Dpkg::Options::=--force-confdef \

@@ -1,7 +1,8 @@
-//! What rooms have the worker do beside jobs: the contract, and the pauses after what could not be done.
+//! The contract for what the worker does besides jobs, and the pauses after work that could not be done.
 //!
-//! A room implements [`Upkeep`] in its `upkeep.rs`, and `worker/kinds.rs` lists it. An upkeep is run every
-//! two seconds while documents are under way, and more often when the worker is idle.
+//! A room implements [`Upkeep`] in its `upkeep.rs` or folder `upkeep/`, and `worker/kinds.rs` lists it. An
+//! upkeep is run at most every two seconds while documents are under way, and more often when the worker is
+//! idle.
 
 mod index_schedule;
 mod lock_pause;

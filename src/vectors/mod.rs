@@ -1,14 +1,14 @@
 //! Where vectors are kept: one trait, and an implementation for each type of vector database.
 //!
-//! `pgvector.rs` (tables with indexes) and `memory.rs` (unlogged tables) are two kinds of table and share
-//! their SQL. A store outside PostgreSQL would implement [`VectorStore`] itself. Triggers ensure that a
-//! vector belongs to a chunk; `sql/tables.sql` says why these are no foreign keys.
+//! `sql/pgvector.rs` (tables with indexes) and `sql/memory.rs` (unlogged tables) are two kinds of table and
+//! share their SQL. A store outside PostgreSQL would implement [`VectorStore`] itself. Triggers ensure that
+//! a vector belongs to a chunk; `sql/tables.sql` says why these are no foreign keys.
 //!
-//! A build's own table is named after the build and dropped with it. A table that several knowledge bases use
-//! has no index, and each build in it is scanned exactly, until it has `min_rows` vectors and moves to a
-//! table of its own (`own_table.rs`). Vector tables are not members of the extension, because pg_dump would
-//! not dump their definitions, but they depend on it, so that DROP EXTENSION drops them. A dump does not
-//! contain that dependency, so the worker makes it again after a restore.
+//! A build's own table is named after the build and dropped with it. A table that several knowledge bases
+//! use has no index, and each build in it is scanned exactly, until it has `min_rows` vectors and moves to
+//! a table of its own (`sql/own_table.rs`). Vector tables are not members of the extension, because pg_dump
+//! would not dump their definitions, but they depend on it, so that DROP EXTENSION drops them. A dump does
+//! not contain that dependency, so the worker makes it again after a restore.
 //!
 //! **Invariant:** only this room names a vector table.
 //!

@@ -1,7 +1,7 @@
 //! What a kind of work is: the contract between the worker, which drives it, and the room that implements it.
 //!
 //! The worker claims jobs of `kb.jobs` fairly, keeps their leases, sends texts to the gateway, writes the
-//! vectors that come back, pauses and tries again. What a job is about, only its [`Work`] knows: documents
+//! vectors that come back, pauses and tries again. Only the [`Work`] knows what a job is about: documents
 //! (`documents/work/mod.rs`). A [`Feed`] makes documents of something else: of rows of attached tables
 //! (`tables/intake/mod.rs`). What has no job is an `upkeep/mod.rs`. `worker/kinds.rs` lists all of them.
 //!
@@ -47,8 +47,8 @@ pub enum Progress {
 /// The worker calls, again and again: [`Work::settle`], [`Work::ask_models`], [`Work::write`],
 /// [`Work::collect`]; then, unless something is still being prepared, [`Work::take`] with claimed jobs if it
 /// wants some, [`Work::begin`], and [`Work::write`], so that one group is prepared while another is written.
-/// All of these begin and end transactions themselves. After an error that is not a lock the worker gives
-/// every job back and calls [`Work::clear`].
+/// All of these begin and end transactions themselves. After an error that is not a conflict (a lock, a
+/// deadlock, a serialization failure) the worker gives every job back and calls [`Work::clear`].
 pub trait Work {
     /// Makes jobs of what waits elsewhere, before jobs are claimed.
     fn take_up(&mut self) -> Result<()>;
@@ -74,8 +74,8 @@ pub trait Work {
     /// Takes in what models were asked for while jobs were prepared; whether anything had come.
     fn settle(&mut self, events: &mut Vec<Event>) -> Result<bool>;
 
-    /// Has models asked that jobs cannot be prepared without; whether any is. Unless it `may_begin`, what is
-    /// under way ends as soon as it can.
+    /// Asks the models without whose answers jobs cannot be prepared; returns whether any was asked. Unless
+    /// it `may_begin`, what is under way ends as soon as it can.
     fn ask_models(&mut self, may_begin: bool, pauses: &Pauses, events: &mut Vec<Event>) -> Result<bool>;
 
     /// Writes what is prepared, and reports what wants vectors now. A bad job costs no other.

@@ -55,15 +55,16 @@ impl Worker {
         }
     }
 
-    /// Lets the kind of work act, and applies what it reports, also what it reported before an error.
+    /// Lets the kind of work act, and applies what it reports, also what it reported before an error. The
+    /// error of an event counts first: a lock in the kind's way costs this round only, but an event that
+    /// could not be applied is lost, so that the worker must start over.
     pub fn act<T>(
         &mut self,
         act: impl FnOnce(&mut dyn Work, &Pauses, &mut Vec<Event>) -> Result<T>,
     ) -> Result<T> {
         let mut events = Vec::new();
         let result = act(&mut *self.work, &self.pauses, &mut events);
-        let applied = self.apply_all(events);
-        result.and_then(|value| applied.map(|()| value))
+        self.apply_all(events).and(result)
     }
 
     /// Applies all of these; the first error, if any meets one.
@@ -95,7 +96,7 @@ impl Worker {
             Event::Refused { target, error } => {
                 self.pauses.note(&target.embedder, &target.build.tenant_id, &error, Instant::now());
             }
-            Event::Grown { target, vectors } => self.upkeeps.indexes.note_vectors(&target.grown(), vectors),
+            Event::Grown { target, vectors } => self.upkeeps.note_vectors(&target.grown(), vectors),
         }
         Ok(())
     }

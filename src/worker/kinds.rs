@@ -10,7 +10,7 @@ use crate::query::upkeep::QueryLog;
 use crate::tables::intake::RowFeed;
 use crate::tenants::upkeep::Quotas;
 use crate::upkeep::Upkeep;
-use crate::vectors::upkeep::{Indexes, UnusedTables};
+use crate::vectors::upkeep::{Grown, Indexes, UnusedTables};
 use crate::work::Work;
 
 /// What is done for jobs.
@@ -24,8 +24,7 @@ pub struct Upkeeps {
     builds: BuildUpkeep,
     unused_tables: UnusedTables,
     quotas: Quotas,
-    /// The worker tells it of vectors that it writes.
-    pub indexes: Indexes,
+    indexes: Indexes,
     keyword_index: KeywordIndex,
     metadata_indexes: MetadataIndexes,
     query_log: QueryLog,
@@ -44,5 +43,14 @@ impl Upkeeps {
             &mut self.query_log,
             &mut self.query_usage,
         ]
+    }
+    /// Vectors were written to the table of a build, which may want an index now.
+    pub fn note_vectors(&mut self, build: &Grown, vectors: usize) {
+        self.indexes.note_vectors(build, vectors);
+    }
+
+    /// The knowledge bases for which nothing is to be taken in before an index is built.
+    pub fn full_knowledge_bases(&mut self) -> Vec<i64> {
+        self.indexes.full()
     }
 }

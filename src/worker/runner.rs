@@ -280,8 +280,8 @@ impl Worker {
     }
 
     fn pause(&mut self) {
-        // The helper thread wakes this process only once, so a prepared group is not waited for, unless
-        // nothing is taken in because vectors cannot be saved.
+        // The helper thread wakes this process only once, so the worker does not wait while a group is
+        // prepared, unless nothing is taken in because vectors cannot be saved.
         if self.work.is_prepared() && !self.unsaved.is_stuck() {
             return;
         }

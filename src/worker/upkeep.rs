@@ -1,5 +1,4 @@
-//! When what is done beside jobs is done: now and then while documents are under way, and whenever there is
-//! nothing else.
+//! Runs the upkeeps: every two seconds while documents are under way, and in each round of an idle worker.
 
 use super::context::Worker;
 use crate::jobs::queue;
@@ -46,17 +45,18 @@ impl Worker {
         for upkeep in self.upkeeps.all() {
             upkeep.run(&mut self.log)?;
         }
+        // Jobs first: then the upkeeps are not asked, whose tables somebody may have locked.
         txn::in_txn(|| {
-            let are_done = all(&self.upkeeps.all(), |upkeep| upkeep.is_done())?;
-            Ok(are_done && !queue::any()? && !self.work.is_wanted()?)
+            let has_jobs = queue::any()? || self.work.is_wanted()?;
+            Ok(!has_jobs && all(&self.upkeeps.all(), |upkeep| upkeep.is_done())?)
         })
     }
 
     /// Whether there is something to do of which this worker, which is leaving, has not seen all. In a
     /// transaction.
     pub fn has_work(&mut self) -> Result<bool> {
-        let has_none = all(&self.upkeeps.all(), |upkeep| Ok(!upkeep.is_wanted()?))?;
-        Ok(!has_none || queue::any()? || self.work.is_wanted()?)
+        let has_jobs = queue::any()? || self.work.is_wanted()?;
+        Ok(has_jobs || !all(&self.upkeeps.all(), |upkeep| Ok(!upkeep.is_wanted()?))?)
     }
 
     /// Whether an upkeep did something after which more is likely to come.

@@ -187,4 +187,5 @@ fn a_vector_is_of_the_tenant_of_its_chunk() {
     db.run("UPDATE kb.chunks SET tenant_id = 'other'");
     db.run(&writes(&table, &chunks[0]));
     assert_eq!(db.count(&format!("{table} WHERE tenant_id = 'other'")), 1);
+    assert_eq!(db.fault(&format!("UPDATE {table} SET tenant_id = 'third'")).code, "23503");
 }

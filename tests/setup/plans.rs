@@ -12,11 +12,18 @@ fn each_machine_gets_the_plan_that_plans_txt_gives_it() {
 fn check(case: &str) -> Result<(), String> {
     let mut machine = Machine::new();
     let (what, lines) = case.split_once('\n').unwrap();
+    let mut parts = vec![];
+    if !lines.contains(" => ") {
+        return Err(format!("{what}: no line says what is expected"));
+    }
     for line in lines.lines() {
         let (command, plan) = line.split_once(" => ").map_or((line, None), |(to, plan)| (to, Some(plan)));
-        change(&mut machine, command);
+        match command.strip_prefix("part ") {
+            Some(part) => parts = vec![part],
+            None => change(&mut machine, command),
+        }
         if let Some(expected) = plan {
-            let plan = machine.decide(&[]);
+            let plan = machine.decide(&parts);
             if !is_like(&plan, expected) {
                 return Err(format!("{what}\n  {expected}\n  but: {plan}"));
             }

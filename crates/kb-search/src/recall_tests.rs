@@ -171,7 +171,7 @@ fn ranks_count_what_the_caller_may_read() {
 }
 
 #[test]
-fn a_selective_filter_is_scanned_exactly_and_an_empty_one_not_at_all() {
+fn a_selective_filter_is_scanned_exactly_and_one_that_keeps_nothing_not_at_all() {
     let selective =
         Fake { texts: vec!["a", "b"], kept: Some(Kept::Exactly(2)), missed: 2, ..Fake::default() };
     assert_eq!(selective.answer(5, 0.0, true), (vec![1.0, 0.99], "exact 2 of 36".into()));

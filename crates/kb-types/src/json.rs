@@ -205,7 +205,8 @@ fn decimal(text: &str) -> (bool, String, i64) {
     let all = format!("{whole}{fraction}");
     let digits = all.trim_end_matches('0');
     let dropped = all.len() as i64 - digits.len() as i64;
-    let exponent = exponent.parse::<i64>().unwrap_or(0) - fraction.len() as i64 + dropped;
+    let exponent =
+        exponent.parse::<i64>().unwrap_or(0).saturating_sub(fraction.len() as i64).saturating_add(dropped);
     match digits.trim_start_matches('0') {
         "" => (false, String::new(), 0),
         digits => (is_negative, digits.to_string(), exponent),

@@ -180,7 +180,7 @@ fn of_row(job: &Job, error: Error) -> Error {
 }
 
 fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<Read>> {
-    // No document may be put after the table was detached.
+    // The source is locked, so that no document is stored for a table that is detached meanwhile.
     let Some(source) = catalog::hold(source_no)? else {
         // The table is detached, so a job that was enqueued meanwhile is that of a document that was put, or
         // of none. Or a restore has not reached kb.sources yet.
@@ -352,7 +352,8 @@ fn take(
     Ok(Read::Current(job.clone()))
 }
 
-/// A failure. A row that has never been a document becomes one without text, so that it is listed.
+/// Returns the event of a row that failed. A row that has never been a document becomes one without text,
+/// so that it is listed.
 fn fail(job: Job, error: Error) -> Result<Event> {
     if !error.is_transient() {
         let listed = txn::in_txn(|| {

@@ -284,7 +284,8 @@ fn replaced<'a>(
 
 /// Deletes the documents of rows that are gone, enqueues the rows that changed, and deletes the changes, in
 /// one commit. The same commit records what is wrong with the source, so that whoever waits for the changes
-/// finds it. Returns an error if documents are locked: they stay hidden from answers, and are deleted later.
+/// finds it. If some documents are locked, commits the rest and then returns an error: these stay hidden from
+/// answers, and are deleted later.
 fn finish(
     source: &Source,
     taken: &[Uuid],

@@ -301,7 +301,7 @@ impl VectorDb {
     /// Makes the table refuse a vector without its chunk from now on (`sql/tables.sql`).
     pub fn check_vectors(&self) -> Result<()> {
         spi::execute_utility(&format!(
-            "CREATE CONSTRAINT TRIGGER vector_written AFTER INSERT OR UPDATE OF build_no, chunk_id ON {} FROM kb.chunks
+            "CREATE CONSTRAINT TRIGGER vector_written AFTER INSERT OR UPDATE OF build_no, chunk_id, tenant_id ON {} FROM kb.chunks
              FOR EACH ROW EXECUTE FUNCTION kb._vector_written()",
             self.table()
         ))

@@ -6,7 +6,7 @@ use crate::gateway::client;
 use crate::jobs::queue::Job;
 use crate::models::usage;
 use crate::pg::{report, setting, txn};
-use crate::work::{Destination, Event, Target};
+use crate::work::{Destination, Event, Pauses, Target};
 use crate::worker::context::Worker;
 use crate::worker::finish::open_documents::{EndedDocuments, OpenDocuments};
 use kb_gateway::protocol::{Capability, Embedded, Response, Usage};
@@ -14,6 +14,7 @@ use kb_types::error::{Error, Result};
 use std::collections::HashSet;
 use std::ffi::CStr;
 use std::sync::Arc;
+use std::time::Instant;
 use uuid::Uuid;
 
 /// How long to wait for each lock before the vectors are written by a statement that passes over locked
@@ -81,8 +82,7 @@ impl Worker {
         }
         let failed: Vec<usize> = embedded.failed.iter().map(|(text, _)| *text as usize).collect();
         let (ids, numbers) = batch.spread(&embedded.vectors.numbers(), &failed);
-        let refusals = note_faults(&batch, &embedded, &mut self.open);
-        self.apply_all(refusals)?;
+        note_faults(&batch, &embedded, &mut self.open, &mut self.pauses);
         let tenants = tenants(&batch, &ids, &self.open);
         let ended = self.open.end_holds(batch.holds.iter().copied());
         match self.save(&batch, &embedded.usage, &ended, (&ids, &numbers), tenants.as_deref()) {
@@ -175,17 +175,17 @@ fn tenants(batch: &Batch<Target>, ids: &[Uuid], open: &OpenDocuments) -> Option<
     ids.iter().map(|id| tenant(id).map(str::to_string)).collect()
 }
 
-/// Notes at the documents of each failed text what is wrong with it; their other chunks go on.
-fn note_faults(batch: &Batch<Target>, embedded: &Embedded, open: &mut OpenDocuments) -> Vec<Event> {
-    let (target, mut events) = (&batch.target, Vec::new());
+/// Notes at the documents of each failed text what is wrong with it; their other chunks go on. Pauses the
+/// embedder if an error says so.
+fn note_faults(batch: &Batch<Target>, embedded: &Embedded, open: &mut OpenDocuments, pauses: &mut Pauses) {
+    let target = &batch.target;
     for (text, fault) in &embedded.failed {
         let error: Error = fault.clone().into();
-        events.push(Event::Refused { target: Arc::clone(target), error: error.clone() });
+        pauses.note(&target.embedder, &target.build.tenant_id, &error, Instant::now());
         for chunk in batch.chunks.iter().filter(|chunk| chunk.text == *text as usize) {
             open.note_fault(target, &batch.holds, chunk.document_id, error.clone().of_chunk(chunk.ordinal));
         }
     }
-    events
 }
 
 /// Adds to kb.usage what a batch's request cost.

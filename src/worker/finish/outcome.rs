@@ -30,7 +30,7 @@ const RELEASE_EVERY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Outcomes {
     /// Jobs that could not be released because an open transaction has locked them. Their leases would last
-    /// for minutes otherwise.
+    /// for `kb.lease_duration` otherwise.
     unreleased: Vec<Job>,
     tried: Option<Instant>,
     /// How many documents failed for good, by reason, embedder and tenant.

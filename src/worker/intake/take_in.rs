@@ -61,7 +61,7 @@ impl Worker {
         // room.
         let mut embedders = self.open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
         embedders.extend(self.work.full_embedders());
-        let busy = Busy { embedders, knowledge_bases: self.upkeeps.indexes.full() };
+        let busy = Busy { embedders, knowledge_bases: self.upkeeps.full_knowledge_bases() };
         let paused = self.pauses.current(Instant::now());
         let lease = settings::lease_duration();
         let (most, share) = (CLAIM.min(room), SHARE.min(room));

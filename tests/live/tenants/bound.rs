@@ -178,7 +178,7 @@ fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
 }
 
 #[test]
-fn a_bound_role_binds_no_role_and_superusers_cannot_be_bound() {
+fn a_bound_role_binds_no_role_and_an_unsuitable_role_is_not_bound() {
     let Some((cluster, mut db)) = bound() else { return };
     db.run("CREATE ROLE chief LOGIN IN ROLE kb_admin; CREATE ROLE free LOGIN IN ROLE kb_admin; CREATE ROLE blind BYPASSRLS");
     db.run("SELECT kb.bind_role('chief', 'a')");

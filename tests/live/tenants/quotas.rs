@@ -195,7 +195,7 @@ fn rows_of_attached_tables_beyond_a_quota_fail_and_are_retried_when_there_is_roo
 }
 
 #[test]
-fn a_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint_alone() {
+fn only_the_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint() {
     let cluster = crate::cluster!();
     let (one, two) = (Stub::start(Options::default()), Stub::start(Options::default()));
     let mut db = cluster.connect(APP);
