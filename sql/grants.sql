@@ -257,7 +257,7 @@ GRANT EXECUTE ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) TO kb_admi
 GRANT EXECUTE ON FUNCTION kb.drop_llm(text) TO kb_admin;
 GRANT SELECT ON kb.rerankers, kb.llms TO kb_reader;
 COMMENT ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) IS
-    'Adds a reranker: provider (cohere, jina, voyage, tei, llm or local), model (for local a directory under kb.model_dir with a BERT cross-encoder), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (max_chars, batch_size, limits, retries, prices; for llm also llm, the id of a chat model, and scoring, batch or single). Errors list every problem. Needs kb_admin.';
+    'Adds a reranker: provider (local, llm, cohere, voyage, jina or tei), model (for local a directory under kb.model_dir with a BERT cross-encoder), base_url, secret (a reference: env:NAME, file:NAME or kb:NAME, never a key), config (max_chars, batch_size, limits, retries, prices; for llm also llm, the id of a chat model, and scoring, batch or single). Errors list every problem. Needs kb_admin.';
 COMMENT ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) IS
     'Changes a reranker; NULL leaves a part as it is. A secret stays bound to the host that it was given for. Needs kb_admin.';
 COMMENT ON FUNCTION kb.drop_reranker(text) IS
@@ -265,7 +265,7 @@ COMMENT ON FUNCTION kb.drop_reranker(text) IS
 COMMENT ON FUNCTION kb.check_reranker(text) IS
     'Has a reranker score two texts: whether it works, how long it took in ms, and what is wrong.';
 COMMENT ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) IS
-    'Adds a chat model: provider (openai, or whatever speaks its protocol by base_url; ollama), model, base_url, secret (a reference, never a key), config (temperature, max_output_tokens, limits, retries, prices). Errors list every problem. Needs kb_admin.';
+    'Adds a chat model: provider (openai or ollama), model, base_url (also of another server that speaks the protocol of openai), secret (a reference, never a key), config (temperature, max_output_tokens, limits, retries, prices). Errors list every problem. Needs kb_admin.';
 COMMENT ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) IS
     'Changes a chat model; NULL leaves a part as it is. A secret stays bound to the host that it was given for. Needs kb_admin.';
 COMMENT ON FUNCTION kb.drop_llm(text) IS

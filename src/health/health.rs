@@ -4,7 +4,7 @@ use crate::documents::stored;
 use crate::evaluate::poor_indexes::poor_indexes;
 use crate::gateway::client;
 use crate::jobs::queue;
-use crate::models::{embedders, origins, services};
+use crate::models::{origins, services};
 use crate::pg::pidfile::{Presence, presence};
 use crate::pg::role::as_owner;
 use crate::pg::{background, report, wake};
@@ -16,7 +16,8 @@ use crate::vectors;
 use crate::vectors::grants;
 use kb_inference::CrossEncoder;
 use kb_text::model_files::ModelFiles;
-use kb_types::error::{Object, Result};
+use kb_types::ServiceKind;
+use kb_types::error::Result;
 
 /// The state of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -356,16 +357,17 @@ fn processes() -> Result<Finding> {
 fn models() -> Result<Finding> {
     let mut missing = Vec::new();
     let mut found = 0;
-    for embedder in embedders::local()? {
-        match ModelFiles::open(&settings::model_dir(), &embedder.model) {
-            Ok(_) => found += 1,
-            Err(error) => missing.push(format!("embedder \"{}\": {error}", embedder.id)),
-        }
-    }
-    for reranker in services::all(Object::Reranker)?.iter().filter(|row| row.provider == "local") {
-        match CrossEncoder::check(&settings::model_dir(), &reranker.model) {
-            Ok(_) => found += 1,
-            Err(error) => missing.push(format!("reranker \"{}\": {error}", reranker.id)),
+    let dir = settings::model_dir();
+    for kind in [ServiceKind::Embedder, ServiceKind::Reranker] {
+        for row in services::local(kind)? {
+            let problem = match kind {
+                ServiceKind::Embedder => ModelFiles::open(&dir, &row.model).err(),
+                _ => CrossEncoder::check(&dir, &row.model).err(),
+            };
+            match problem {
+                None => found += 1,
+                Some(error) => missing.push(format!("{kind} \"{}\": {error}", row.id)),
+            }
         }
     }
     Ok(if missing.is_empty() {

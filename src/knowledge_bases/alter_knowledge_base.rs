@@ -6,7 +6,7 @@ use crate::documents::stored;
 use crate::knowledge_bases::build_lifecycle;
 use crate::knowledge_bases::knowledge_base_settings;
 use crate::knowledge_bases::knowledge_base_settings::WantedKnowledgeBase;
-use crate::models::embedders;
+use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::pg::{report, txn, wake};
 use crate::settings;
@@ -81,7 +81,7 @@ fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
 /// The present chunking, with a size that a new embedder's model can read. A NOTICE reports a change.
 fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
     let mut fitted = Chunking::repaired(chunking);
-    let Some(embedder) = embedders::find(embedder)? else { return Ok(fitted) };
+    let Some(embedder) = services::find_embedder(embedder)? else { return Ok(fitted) };
     let most = max_content_tokens(&embedder, &settings::model_dir())?;
     let beside = Chunking::stored(&fitted).map_or(0, |chunking| chunking.context_tokens());
     let Some(limit) = most.map(|most| most.saturating_sub(beside).max(1)) else { return Ok(fitted) };

@@ -163,7 +163,7 @@ fn estimate_ingest(
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn acknowledge_restore() -> Result<(), ErrorReport> {
-    reported(crate::models::acknowledge_restore::acknowledge_restore)
+    reported(crate::models::acknowledge_restore)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -21,7 +21,7 @@ use crate::builds::runs;
 use crate::documents::stored;
 use crate::documents::stored::Which;
 use crate::jobs::queue;
-use crate::models::embedders;
+use crate::models::services;
 use crate::pg::txn;
 use crate::vectors::vector_dbs;
 use crate::vectors::{Health, VectorDb, tail};
@@ -34,7 +34,7 @@ use uuid::Uuid;
 /// Creates a build under the present settings of the knowledge base, with a table of its own unless the
 /// knowledge base names a shared one. Must run as the owner.
 pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Result<Build> {
-    let embedder = embedders::get(&kb.embedder)?;
+    let embedder = services::embedder(&kb.embedder)?;
     let mut build_no = builds::next_number()?;
     let (vector_db, owns_table) = match &kb.vector_db {
         Some(id) => {

@@ -2,7 +2,7 @@
 
 use crate::builds::{builds, knowledge_bases};
 use crate::documents::stored;
-use crate::models::{embedders, services};
+use crate::models::services;
 use crate::pg::report;
 use crate::settings;
 use kb_gateway::provider;
@@ -10,8 +10,8 @@ use kb_text::chunk::chunk;
 use kb_text::chunking::Strategy;
 use kb_text::parse::{ContentType, extract_bytes};
 use kb_text::tokenizer::Tokenizer;
-use kb_types::error::{Object, Result};
-use kb_types::{Bounds, Embedder};
+use kb_types::error::Result;
+use kb_types::{Bounds, Embedder, ServiceKind};
 
 /// The most documents that are cut for the estimate; a larger number is extrapolated from them.
 const SAMPLE: i64 = 200;
@@ -38,7 +38,7 @@ pub struct Estimate {
 pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let kb = knowledge_bases::get(kb_id)?;
     let live = builds::live(kb.kb_no)?;
-    let embedder = embedders::get(&kb.embedder)?;
+    let embedder = services::embedder(&kb.embedder)?;
     // As in kb.ingest: all documents under a new embedder, otherwise those that are not ready under these
     // settings.
     let all = embedder.fingerprint() != live.fingerprint;
@@ -70,7 +70,8 @@ pub fn estimate_ingest(kb_id: &str) -> Result<Estimate> {
     let scale = if sampled > 0 { bytes as f64 / sampled as f64 } else { 0.0 };
     let scaled = |n: i64| (n as f64 * scale).round() as i64;
     let (chunks, chunked, tokens) = (scaled(chunks), scaled(chunked), scaled(tokens));
-    let llm = chunking.context_llm.as_deref().map(|id| services::get(Object::Llm, id)?.llm()).transpose()?;
+    let llm =
+        chunking.context_llm.as_deref().map(|id| services::get(ServiceKind::Llm, id)?.llm()).transpose()?;
     let chat_price = llm.and_then(|llm| llm.config.remote.price_micros).unwrap_or(0);
     let chat_tokens = match chunking.context_llm {
         Some(_) => chunks * SITUATE_TOKENS + chunked,
@@ -90,7 +91,8 @@ fn seconds(embedder: &Embedder, chunks: i64, tokens: i64) -> f64 {
         _ => {}
     }
     let remote = &embedder.config.remote;
-    let most = provider::find(&embedder.provider).map_or(usize::MAX, |p| p.max_batch(embedder));
+    let provider = provider::find(ServiceKind::Embedder, &embedder.provider);
+    let most = provider.and_then(|found| found.embed).map_or(usize::MAX, |api| api.max_batch(embedder));
     let by_count = chunks as f64 / embedder.config.batch_size.min(most).max(1) as f64;
     let by_tokens = remote.max_batch_tokens.map_or(0.0, |most| tokens as f64 / most as f64);
     let requests = by_count.max(by_tokens).ceil();

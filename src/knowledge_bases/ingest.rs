@@ -5,7 +5,7 @@ use crate::documents::stored;
 use crate::documents::stored::Which;
 use crate::jobs::queue;
 use crate::knowledge_bases::build_lifecycle;
-use crate::models::embedders;
+use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use kb_types::error::Result;
@@ -17,7 +17,7 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     // Concurrent calls run one after the other: of two that replace, the second finds the first one's build.
     let kb = as_owner(|| knowledge_bases::lock(&own))?;
     let live = build_lifecycle::only_live(&kb)?;
-    let fingerprint = embedders::get(&kb.embedder)?.fingerprint();
+    let fingerprint = services::embedder(&kb.embedder)?.fingerprint();
     // Vectors of two embedders cannot be compared, so a change of embedder cannot proceed document by
     // document.
     let replace = strategy == RunStrategy::Replace || fingerprint != live.fingerprint;

@@ -1,14 +1,14 @@
 //! The settings of a knowledge base: checked, and completed with defaults.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
-use crate::models::{embedders, services};
+use crate::models::services;
 use crate::settings;
 use crate::sql::server_catalogs;
 use crate::vectors::vector_dbs;
 use kb_text::chunking::Chunking;
 use kb_text::tokenizer::max_content_tokens;
-use kb_types::error::{Error, Object, Result};
-use kb_types::{Embedder, Json, Preprocess, Retrieval, id, sizes};
+use kb_types::error::{Error, Result};
+use kb_types::{Embedder, Json, Preprocess, Retrieval, ServiceKind, id, sizes};
 use serde_json::{Value, json};
 
 /// Requested settings. None stands for the default (on creation) or for no change.
@@ -28,7 +28,7 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     let mut problems = Vec::new();
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
     let embedder_id = wanted.embedder.unwrap_or_else(settings::default_embedder);
-    let embedder = embedders::find(&embedder_id)?;
+    let embedder = services::find_embedder(&embedder_id)?;
     if embedder.is_none() {
         problems.push(format!("embedder: \"{embedder_id}\" does not exist"));
     }
@@ -60,17 +60,17 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
     let retrieval =
         Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
     if let Some(rerank) = retrieval.as_ref().and_then(|retrieval| retrieval.rerank.as_ref())
-        && services::find(Object::Reranker, &rerank.reranker)?.is_none()
+        && services::find(ServiceKind::Reranker, &rerank.reranker)?.is_none()
     {
         problems.push(format!("retrieval.rerank: reranker \"{}\" does not exist", rerank.reranker));
     }
     if let Some(transform) = retrieval.as_ref().and_then(|retrieval| retrieval.transform.as_ref())
-        && services::find(Object::Llm, &transform.llm)?.is_none()
+        && services::find(ServiceKind::Llm, &transform.llm)?.is_none()
     {
         problems.push(format!("retrieval.transform: llm \"{}\" does not exist", transform.llm));
     }
     if let Some(llm) = chunking.as_ref().and_then(|chunking| chunking.context_llm.as_ref())
-        && services::find(Object::Llm, llm)?.is_none()
+        && services::find(ServiceKind::Llm, llm)?.is_none()
     {
         problems.push(format!("chunking.context_llm: llm \"{llm}\" does not exist"));
     }

@@ -1,16 +1,54 @@
-//! SQL functions over embedders.
+//! SQL functions over embedders, rerankers, chat models and secrets.
 
-use crate::models::embedder_settings::WantedEmbedder;
+use super::settings::Wanted;
+use super::{check, define, embed as embedding, secrets};
 use crate::pg::function_arguments::{elements, required, value};
 use crate::pg::json::Jsonb;
-use crate::pg::report;
-use crate::pg::report::reported;
+use crate::pg::report::{hidden, reported};
 use crate::pg::vector::Vector;
-
 use kb_types::error::Error;
-use kb_types::{Embedder, EmbedderConfig, Kind};
+use kb_types::{Embedder, EmbedderConfig, Kind, ServiceKind};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
+
+/// The arguments of a call.
+#[derive(Default)]
+struct Given<'a> {
+    provider: Option<&'a str>,
+    model: Option<&'a str>,
+    dimension: Option<i32>,
+    base_url: Option<&'a str>,
+    secret: Option<&'a str>,
+    config: Option<Jsonb>,
+}
+
+impl Given<'_> {
+    fn wanted(self) -> Result<Wanted, Error> {
+        Ok(Wanted {
+            provider: self.provider.map(str::to_string),
+            model: self.model.map(str::to_string),
+            dimension: self.dimension,
+            base_url: self.base_url.map(str::to_string),
+            secret: self.secret.map(str::to_string),
+            config: value("config", self.config)?,
+        })
+    }
+}
+
+/// Errors do not show the statement, because it may contain a key.
+fn create(kind: ServiceKind, id: Option<&str>, given: Given) -> Result<(), ErrorReport> {
+    reported(|| {
+        hidden(|| {
+            let id = required("id", id)?;
+            required("provider", given.provider)?;
+            define::create(kind, id, given.wanted()?)
+        })
+    })
+}
+
+fn alter(kind: ServiceKind, id: Option<&str>, given: Given) -> Result<(), ErrorReport> {
+    reported(|| hidden(|| define::alter(kind, required("id", id)?, given.wanted()?)))
+}
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn create_embedder(
@@ -22,17 +60,31 @@ fn create_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    reported(|| {
-        // The call may contain a key, so its errors do not show the statement.
-        report::hidden(|| {
-            let id = required("id", id)?;
-            let provider = required("provider", provider)?;
-            crate::models::create_embedder::create_embedder(
-                id,
-                &wanted(Some(provider), model, dimension, base_url, secret, config)?,
-            )
-        })
-    })
+    create(ServiceKind::Embedder, id, Given { provider, model, dimension, base_url, secret, config })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn create_reranker(
+    id: Option<&str>,
+    provider: Option<&str>,
+    model: default!(Option<&str>, "NULL"),
+    base_url: default!(Option<&str>, "NULL"),
+    secret: default!(Option<&str>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    create(ServiceKind::Reranker, id, Given { provider, model, base_url, secret, config, ..Given::default() })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn create_llm(
+    id: Option<&str>,
+    provider: Option<&str>,
+    model: default!(Option<&str>, "NULL"),
+    base_url: default!(Option<&str>, "NULL"),
+    secret: default!(Option<&str>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    create(ServiceKind::Llm, id, Given { provider, model, base_url, secret, config, ..Given::default() })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -44,38 +96,44 @@ fn alter_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    reported(|| {
-        report::hidden(|| {
-            let id = required("id", id)?;
-            crate::models::alter_embedder::alter_embedder(
-                id,
-                wanted(None, model, dimension, base_url, secret, config)?,
-            )
-        })
-    })
+    alter(ServiceKind::Embedder, id, Given { model, dimension, base_url, secret, config, ..Given::default() })
 }
 
-fn wanted(
-    provider: Option<&str>,
-    model: Option<&str>,
-    dimension: Option<i32>,
-    base_url: Option<&str>,
-    secret: Option<&str>,
-    config: Option<Jsonb>,
-) -> Result<WantedEmbedder, Error> {
-    Ok(WantedEmbedder {
-        provider: provider.map(str::to_string),
-        model: model.map(str::to_string),
-        dimension,
-        base_url: base_url.map(str::to_string),
-        secret: secret.map(str::to_string),
-        config: value("config", config)?,
-    })
+#[pg_extern(volatile, parallel_unsafe)]
+fn alter_reranker(
+    id: Option<&str>,
+    model: default!(Option<&str>, "NULL"),
+    base_url: default!(Option<&str>, "NULL"),
+    secret: default!(Option<&str>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    alter(ServiceKind::Reranker, id, Given { model, base_url, secret, config, ..Given::default() })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn alter_llm(
+    id: Option<&str>,
+    model: default!(Option<&str>, "NULL"),
+    base_url: default!(Option<&str>, "NULL"),
+    secret: default!(Option<&str>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    alter(ServiceKind::Llm, id, Given { model, base_url, secret, config, ..Given::default() })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_embedder(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| crate::models::drop_embedder::drop_embedder(required("id", id)?))
+    reported(|| define::drop(ServiceKind::Embedder, required("id", id)?))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_reranker(id: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| define::drop(ServiceKind::Reranker, required("id", id)?))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_llm(id: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| define::drop(ServiceKind::Llm, required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -94,9 +152,39 @@ fn check_embedder(
     ErrorReport,
 > {
     reported(|| {
-        let check = crate::models::check_embedder::check_embedder(required("id", id)?)?;
+        let check = check::check(ServiceKind::Embedder, required("id", id)?)?;
         let dimension = check.dimension.map(|d| d as i32);
         Ok(TableIterator::once((check.problem.is_none(), dimension, check.latency_ms, check.problem)))
+    })
+}
+
+type Checked =
+    TableIterator<'static, (name!(ok, bool), name!(latency_ms, f64), name!(problem, Option<String>))>;
+
+#[pg_extern(volatile, parallel_restricted)]
+fn check_reranker(
+    id: Option<&str>,
+) -> Result<
+    TableIterator<'static, (name!(ok, bool), name!(latency_ms, f64), name!(problem, Option<String>))>,
+    ErrorReport,
+> {
+    checked(ServiceKind::Reranker, id)
+}
+
+#[pg_extern(volatile, parallel_restricted)]
+fn check_llm(
+    id: Option<&str>,
+) -> Result<
+    TableIterator<'static, (name!(ok, bool), name!(latency_ms, f64), name!(problem, Option<String>))>,
+    ErrorReport,
+> {
+    checked(ServiceKind::Llm, id)
+}
+
+fn checked(kind: ServiceKind, id: Option<&str>) -> Result<Checked, ErrorReport> {
+    reported(|| {
+        let check = check::check(kind, required("id", id)?)?;
+        Ok(TableIterator::once((check.problem.is_none(), check.latency_ms, check.problem)))
     })
 }
 
@@ -119,20 +207,17 @@ fn embed(
                 })?;
             }
         };
-        let vectors = crate::models::embed::embed(embedder, &texts, kind)?;
+        let vectors = embedding::embed(embedder, &texts, kind)?;
         Ok(SetOfIterator::new(vectors.into_iter().map(Vector)))
     })
 }
 
 #[pg_extern(stable, parallel_restricted)]
 fn count_tokens(text: Option<&str>, embedder: default!(Option<&str>, "NULL")) -> Result<i32, ErrorReport> {
-    reported(|| {
-        let text = required("text", text)?;
-        Ok(crate::models::count_tokens::count_tokens(text, embedder)? as i32)
-    })
+    reported(|| Ok(embedding::count_tokens(required("text", text)?, embedder)? as i32))
 }
 
-/// For the rows that the extension's own script inserts.
+/// For the rows that the extension's script inserts.
 #[pg_extern(immutable, parallel_safe)]
 fn _fingerprint(provider: &str, model: &str, dimension: i32, config: Jsonb) -> Result<i64, ErrorReport> {
     reported(|| {
@@ -148,4 +233,15 @@ fn _fingerprint(provider: &str, model: &str, dimension: i32, config: Jsonb) -> R
         };
         Ok(embedder.fingerprint())
     })
+}
+
+/// Errors do not show the statement, because it contains a key.
+#[pg_extern(volatile, parallel_unsafe)]
+fn set_secret(name: Option<&str>, value: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| hidden(|| secrets::set(required("name", name)?, required("value", value)?)))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_secret(name: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| secrets::drop(required("name", name)?))
 }

@@ -1,12 +1,13 @@
 //! Books what questions spent at providers. Queries cannot write, so it is fetched from the gateway now and
 //! then.
 
-use super::{embedders, services, usage};
+use super::{services, usage};
 use crate::gateway::client;
 use crate::pg::{txn, wake};
 use crate::upkeep::{Log, Upkeep};
-use kb_gateway::protocol::{Capability, UsageRow};
-use kb_types::error::{Object, Result};
+use kb_gateway::protocol::UsageRow;
+use kb_types::ServiceKind;
+use kb_types::error::Result;
 use std::time::{Duration, Instant};
 
 /// How often usage by queries is asked for.
@@ -34,9 +35,9 @@ impl Upkeep for QueryUsage {
                 return Ok(());
             }
             txn::in_txn(|| {
-                for UsageRow { capability, endpoint, kb_no, tenant, usage } in &part.rows {
-                    let price = price(*capability, endpoint)?;
-                    usage::add(*capability, endpoint, *kb_no, tenant, usage, price)?;
+                for UsageRow { kind, endpoint, kb_no, tenant, usage } in &part.rows {
+                    let price = price(*kind, endpoint)?;
+                    usage::add(*kind, endpoint, *kb_no, tenant, usage, price)?;
                 }
                 Ok(())
             })?;
@@ -46,17 +47,6 @@ impl Upkeep for QueryUsage {
 }
 
 /// As `price_per_million_tokens` says, in millionths; None: it says nothing, or the row is gone.
-fn price(capability: Capability, endpoint: &str) -> Result<Option<u64>> {
-    let remote = match capability {
-        Capability::Embed => embedders::find(endpoint)?.map(|embedder| embedder.config.remote),
-        Capability::Rerank => services::find(Object::Reranker, endpoint)?
-            .map(|row| row.reranker())
-            .transpose()?
-            .map(|reranker| reranker.config.remote),
-        Capability::Chat => services::find(Object::Llm, endpoint)?
-            .map(|row| row.llm())
-            .transpose()?
-            .map(|llm| llm.config.remote),
-    };
-    Ok(remote.and_then(|remote| remote.price_micros))
+fn price(kind: ServiceKind, endpoint: &str) -> Result<Option<u64>> {
+    Ok(services::find(kind, endpoint)?.and_then(|row| row.remote().price_micros))
 }

@@ -21,11 +21,11 @@ use crate::vectors::VectorDb;
 use kb_search::journal::Journal;
 use kb_search::request::{AnswerBounds, Request};
 use kb_search::{diversity, shape, words};
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, Result};
 use kb_types::retrieval::OnError;
 use kb_types::syntax::Syntax;
 use kb_types::vector_db::question_problem;
-use kb_types::{Candidate, Hit, Kind, Mode, Retrieval};
+use kb_types::{Candidate, Hit, Kind, Mode, Retrieval, ServiceKind};
 use serde_json::json;
 use std::time::Instant;
 use uuid::Uuid;
@@ -124,7 +124,7 @@ pub fn target(request: &Request) -> Result<Target> {
     let chosen = |retrieval: &Retrieval| {
         let reranker = retrieval.rerank.as_ref().map(|rerank| rerank.reranker.clone());
         let llm = retrieval.transform.as_ref().map(|transform| transform.llm.clone());
-        [(Object::Reranker, reranker), (Object::Llm, llm)]
+        [(ServiceKind::Reranker, reranker), (ServiceKind::Llm, llm)]
     };
     for ((what, id), (_, known)) in chosen(&target.retrieval).into_iter().zip(chosen(&own)) {
         if let Some(id) = id.filter(|id| known.as_ref() != Some(id)) {

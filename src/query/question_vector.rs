@@ -1,7 +1,7 @@
 //! The vector of a question, or of another text that is compared with the chunks of a knowledge base.
 
 use crate::gateway::client;
-use crate::models::embedder_access::access;
+use crate::models::embedder_access;
 use crate::query::sql::search::Target;
 use crate::settings;
 use crate::tenants::bindings;
@@ -21,7 +21,7 @@ pub fn embed(target: &Target, kind: Kind, texts: &[String]) -> Result<Vec<Vec<f3
     }
     let timeout = settings::gateway_timeout();
     let tenant = bindings::current()?;
-    let access = access(&target.embedder, &tenant)?;
+    let access = embedder_access(&target.embedder, &tenant)?;
     let whose = client::this_client(&tenant, target.kb_no);
     let vectors = client::embed(&target.embedder, &access, kind, texts.to_vec(), whose, timeout)?;
     Ok(vectors.numbers().chunks(target.embedder.dimension).map(<[f32]>::to_vec).collect())

@@ -2,7 +2,8 @@
 
 use crate::models::ask::chat;
 use kb_search::transform::{passage_prompt, questions_prompt, read_passage, read_questions};
-use kb_types::error::{Error, Object, Result};
+use kb_types::ServiceKind;
+use kb_types::error::{Error, Result};
 use kb_types::retrieval::Retrieval;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub fn reworded(retrieval: &Retrieval, kb_no: i64, question: &str, has_vector: b
     let Some(wanted) = &retrieval.transform else { return reworded };
     let timeout = Duration::from_millis(wanted.timeout_ms);
     let of_llm =
-        |problem| Error::Service { what: Object::Llm, id: wanted.llm.clone(), problem, passing: true };
+        |problem| Error::Service { kind: ServiceKind::Llm, id: wanted.llm.clone(), problem, passing: true };
     if wanted.multi_query > 0 {
         let asked: Result<Vec<String>> =
             chat(&wanted.llm, questions_prompt(question, wanted.multi_query), kb_no, timeout)

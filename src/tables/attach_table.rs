@@ -2,7 +2,7 @@
 
 use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
-use crate::models::embedders;
+use crate::models::services;
 use crate::pg::condition::Condition;
 use crate::pg::role::{acting_roles, as_owner, as_role_of_name};
 use crate::pg::{report, setting, trigger, wake};
@@ -56,7 +56,7 @@ pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i
     let table = table::find(relation)?
         .ok_or_else(|| Error::NotFound { what: Object::Table, id: relation.to_string() })?;
     check_table(&table)?;
-    let embedder = wanted.adopt.is_some().then(|| embedders::get(&kb.embedder)).transpose()?;
+    let embedder = wanted.adopt.is_some().then(|| services::embedder(&kb.embedder)).transpose()?;
     if let Some(problem) = kb.retrieval.key_problem(wanted.metadata.iter().map(String::as_str)) {
         return Err(Error::Argument { argument: "metadata", problem });
     }

@@ -5,14 +5,13 @@
 
 use crate::builds::builds;
 use crate::builds::builds::Build;
-use crate::models::embedders;
 use crate::models::services;
 use crate::models::services::ServiceRow;
 use crate::vectors::upkeep::Grown;
 use crate::vectors::{Health, VectorDb, VectorStore, moved_builds};
 use kb_gateway::provider;
-use kb_types::Embedder;
-use kb_types::error::{Object, Result};
+use kb_types::error::Result;
+use kb_types::{Embedder, ServiceKind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -23,7 +22,7 @@ pub trait Destination {
 
     /// Whether the embedder is reached over HTTP.
     fn is_remote(&self) -> bool {
-        provider::find(&self.embedder().provider).is_some()
+        provider::find(ServiceKind::Embedder, &self.embedder().provider).is_some()
     }
 }
 
@@ -108,9 +107,9 @@ impl Targets {
         let builds = builds::current(kb_no)?;
         let in_next = builds.len() > 1;
         for build in builds {
-            let embedder = embedders::get(&build.embedder)?;
+            let embedder = services::embedder(&build.embedder)?;
             let llm = build.chunking.context_llm.as_deref();
-            let llm = llm.map(|id| services::get(Object::Llm, id)).transpose()?;
+            let llm = llm.map(|id| services::get(ServiceKind::Llm, id)).transpose()?;
             let target = Target::new(build, embedder, llm);
             // Somebody may have dropped its table.
             if target.may_fail(in_next) && target.vectors().health()? == Health::Gone {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 /// Folders whose comments have at most [`WIDEST`] columns.
 const WRAPPED: &[&str] = &["crates", "tests"];
 /// Rooms of src/ whose comments have, too.
-const WRAPPED_ROOMS: &str = "builds documents evaluate filters gateway health jobs keyword knowledge_bases pg processes query settings sql tables tenants upkeep vectors work worker";
+const WRAPPED_ROOMS: &str = "builds documents evaluate filters gateway health jobs keyword knowledge_bases models pg processes query settings sql tables tenants upkeep vectors work worker";
 const WIDEST: usize = 110;
 /// Characters that the name of a test, or of any function, has at most.
 const LONGEST_NAME: usize = 80;

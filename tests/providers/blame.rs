@@ -7,8 +7,9 @@ use kb_gateway::embed::queue_registry::EmbedRequest;
 use kb_gateway::endpoint::access::Settings;
 use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_gateway::protocol::Embedded;
-use kb_gateway::provider::NAMES;
+use kb_gateway::provider::names;
 use kb_gateway::turns::Urgency;
+use kb_types::ServiceKind;
 use kb_types::embedder::{Embedder, Kind};
 use kb_types::error::Error;
 use serde_json::{Value, json};
@@ -121,7 +122,7 @@ fn for_a_client_that_left_nothing_more_is_sent() {
 fn a_text_without_a_valid_vector_fails_alone_and_no_other_is_paid_for_twice() {
     let texts: Vec<String> = (0..21).map(|i| format!("text {i}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-    for provider in NAMES {
+    for provider in names(ServiceKind::Embedder) {
         for (fault, wrong, says) in [
             (Fault::Empty, 0, "an empty vector came back"),
             (Fault::Null, 0, "not a number"),
@@ -188,7 +189,7 @@ fn an_error_in_a_good_answer_is_quoted_and_treated_as_its_kind() {
         let request = request(embedder, Kind::Document, urgency, &["a"]);
         errors(gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()).remove(0)
     };
-    for provider in NAMES {
+    for provider in names(ServiceKind::Embedder) {
         let start = |fault| {
             let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
             stub.always(Some(fault));

@@ -4,7 +4,8 @@ use crate::stub::{Kind as SeenKind, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder};
 use kb_gateway::endpoint::access::Settings;
 use kb_gateway::endpoint::egress::AllowedHosts;
-use kb_gateway::provider;
+use kb_gateway::provider::names;
+use kb_types::ServiceKind;
 use kb_types::embedder::Kind;
 use serde_json::json;
 
@@ -20,7 +21,7 @@ fn stub() -> Stub {
 #[test]
 fn every_provider_is_spoken_to_in_its_own_dialect_and_answers_in_order() {
     let gateway = Gateway::with(at_the_stub());
-    for provider in provider::NAMES {
+    for provider in names(ServiceKind::Embedder) {
         let stub = stub();
         let embedder = embedder(&stub, provider, json!({}));
         let texts = ["one", "two \"quoted\"\n{{model}}", "drei ✓", "one"];

@@ -13,6 +13,7 @@ mod egress;
 mod fair;
 mod faults;
 mod limits;
+mod pages;
 mod rerank;
 mod support;
 mod tls;

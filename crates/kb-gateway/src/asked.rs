@@ -4,11 +4,11 @@ use super::chat::Chat;
 use super::endpoint::budget::Spent;
 use super::endpoint::usage::Usage;
 use super::models::Models;
-use super::protocol::{Access, Capability, Prompt, Response};
+use super::protocol::{Access, Prompt, Response};
 use super::rerank::{self, Question};
 use super::services::{Caller, Services};
-use kb_types::Llm;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, Result};
+use kb_types::{Llm, ServiceKind};
 
 pub enum Asked {
     Scores(Box<Question>),
@@ -25,20 +25,20 @@ impl Asked {
     }
 
     /// The id and the capability for which usage is booked.
-    pub fn booked_as(&self) -> (String, Capability) {
+    pub fn booked_as(&self) -> (String, ServiceKind) {
         match self {
             Asked::Scores(question) => rerank::booked_as(question),
-            Asked::Words(llm, ..) => (llm.id.clone(), Capability::Chat),
+            Asked::Words(llm, ..) => (llm.id.clone(), ServiceKind::Llm),
         }
     }
 
     /// The error for an answer that does not come in time.
     pub fn late(&self) -> impl FnOnce(String) -> Error + use<> {
-        let (what, id) = match self {
-            Asked::Scores(question) => (Object::Reranker, question.reranker.id.clone()),
-            Asked::Words(llm, ..) => (Object::Llm, llm.id.clone()),
+        let (kind, id) = match self {
+            Asked::Scores(question) => (ServiceKind::Reranker, question.reranker.id.clone()),
+            Asked::Words(llm, ..) => (ServiceKind::Llm, llm.id.clone()),
         };
-        move |problem| Error::Service { what, id, problem, passing: true }
+        move |problem| Error::Service { kind, id, problem, passing: true }
     }
 
     /// Adds the cost to `usage`, even if there is no answer.

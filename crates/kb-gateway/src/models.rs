@@ -4,10 +4,10 @@ use super::loaded_models::LoadedModels;
 use super::turns::{PASSED_OVER, Turns, Urgency, Whose};
 use kb_inference as local;
 use kb_inference::Pause;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, Result};
 use kb_types::sync;
 use kb_types::sync::lock;
-use kb_types::{Embedder, Kind, Reranker};
+use kb_types::{Embedder, Kind, Reranker, ServiceKind};
 use rayon::ThreadPoolBuilder;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,7 +60,7 @@ impl Work {
             Work::Embed(embedder, _) => Error::Embedding { embedder: embedder.id.clone(), problem },
             Work::Rank(reranker, _) => {
                 let id = reranker.id.clone();
-                Error::Service { what: Object::Reranker, id, problem, passing: false }
+                Error::Service { kind: ServiceKind::Reranker, id, problem, passing: false }
             }
         }
     }

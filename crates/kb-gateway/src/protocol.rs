@@ -5,8 +5,8 @@ pub use super::endpoint::budget::Spent;
 pub use super::endpoint::usage::Usage;
 pub use super::turns::Urgency;
 pub use kb_types::Prompt;
-use kb_types::error::{Error, Object, Result};
-use kb_types::{Embedder, Kind, Llm, Reranker};
+use kb_types::error::{Error, Result};
+use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -120,25 +120,6 @@ pub struct Client {
     pub is_shared: bool,
 }
 
-/// The purpose for which an endpoint is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Capability {
-    Embed,
-    Rerank,
-    Chat,
-}
-
-impl Capability {
-    /// The name in kb.usage.
-    pub fn name(self) -> &'static str {
-        match self {
-            Capability::Embed => "embed",
-            Capability::Rerank => "rerank",
-            Capability::Chat => "chat",
-        }
-    }
-}
-
 /// A part of the usage of queries in a database. A part without rows has the number 0.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UsagePart {
@@ -151,7 +132,7 @@ pub struct UsagePart {
 pub struct UsageRow {
     /// The id of the embedder, reranker or chat model.
     pub endpoint: String,
-    pub capability: Capability,
+    pub kind: ServiceKind,
     pub kb_no: i64,
     /// The tenant of the question.
     pub tenant: String,
@@ -225,11 +206,11 @@ pub enum Fault {
     InputTooLong { model: String, tokens: usize, limit: usize },
     Embedding { embedder: String, problem: String },
     Configuration { object: String, problems: Vec<String> },
-    ProviderUnavailable { provider: String },
+    ProviderUnavailable { provider: String, available: String },
     Provider { embedder: String, problem: String, passing: bool },
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
-    Service { what: Object, id: String, problem: String, passing: bool },
-    ServicePaused { what: Object, id: String, problem: String },
+    Service { kind: ServiceKind, id: String, problem: String, passing: bool },
+    ServicePaused { kind: ServiceKind, id: String, problem: String },
     TooLarge { what: String, size: usize, limit: usize },
     Gateway { problem: String },
     Internal(String),
@@ -242,13 +223,15 @@ impl From<Error> for Fault {
             Error::InputTooLong { model, tokens, limit } => Fault::InputTooLong { model, tokens, limit },
             Error::Embedding { embedder, problem } => Fault::Embedding { embedder, problem },
             Error::Configuration { object, problems, .. } => Fault::Configuration { object, problems },
-            Error::ProviderUnavailable { provider } => Fault::ProviderUnavailable { provider },
+            Error::ProviderUnavailable { provider, available } => {
+                Fault::ProviderUnavailable { provider, available }
+            }
             Error::Provider { embedder, problem, passing } => Fault::Provider { embedder, problem, passing },
             Error::Paused { embedder, problem, retry_after_ms, of_tenant } => {
                 Fault::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
-            Error::Service { what, id, problem, passing } => Fault::Service { what, id, problem, passing },
-            Error::ServicePaused { what, id, problem } => Fault::ServicePaused { what, id, problem },
+            Error::Service { kind, id, problem, passing } => Fault::Service { kind, id, problem, passing },
+            Error::ServicePaused { kind, id, problem } => Fault::ServicePaused { kind, id, problem },
             Error::TooLarge { what, size, limit } => Fault::TooLarge { what, size, limit },
             Error::Gateway { problem } => Fault::Gateway { problem },
             Error::Internal(message) => Fault::Internal(message),
@@ -264,13 +247,15 @@ impl From<Fault> for Error {
             Fault::InputTooLong { model, tokens, limit } => Error::InputTooLong { model, tokens, limit },
             Fault::Embedding { embedder, problem } => Error::Embedding { embedder, problem },
             Fault::Configuration { object, problems } => Error::configuration(object, problems),
-            Fault::ProviderUnavailable { provider } => Error::ProviderUnavailable { provider },
+            Fault::ProviderUnavailable { provider, available } => {
+                Error::ProviderUnavailable { provider, available }
+            }
             Fault::Provider { embedder, problem, passing } => Error::Provider { embedder, problem, passing },
             Fault::Paused { embedder, problem, retry_after_ms, of_tenant } => {
                 Error::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
-            Fault::Service { what, id, problem, passing } => Error::Service { what, id, problem, passing },
-            Fault::ServicePaused { what, id, problem } => Error::ServicePaused { what, id, problem },
+            Fault::Service { kind, id, problem, passing } => Error::Service { kind, id, problem, passing },
+            Fault::ServicePaused { kind, id, problem } => Error::ServicePaused { kind, id, problem },
             Fault::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
             Fault::Gateway { problem } => Error::Gateway { problem },
             Fault::Internal(message) => Error::Internal(message),

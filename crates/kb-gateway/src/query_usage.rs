@@ -5,7 +5,8 @@
 //! it died is booked twice.
 
 use super::endpoint::usage::Usage;
-use super::protocol::{Capability, UsagePart, UsageRow};
+use super::protocol::{UsagePart, UsageRow};
+use kb_types::ServiceKind;
 use std::collections::HashMap;
 use std::time::SystemTime;
 
@@ -14,8 +15,8 @@ const ROWS: usize = 10_000;
 /// The most rows of a part.
 const PART: usize = 1000;
 
-/// Database, endpoint, capability, knowledge base and tenant.
-pub type UsageKey = (u32, String, Capability, i64, String);
+/// Database, endpoint, kind of service, knowledge base and tenant.
+pub type UsageKey = (u32, String, ServiceKind, i64, String);
 
 pub struct QueryUsage {
     sums: HashMap<UsageKey, Usage>,
@@ -49,13 +50,8 @@ impl QueryUsage {
         }
         self.given.remove(&database);
         let taken = self.sums.extract_if(|key, _| key.0 == database).take(PART);
-        let row = |((_, endpoint, capability, kb_no, tenant), usage)| UsageRow {
-            endpoint,
-            capability,
-            kb_no,
-            tenant,
-            usage,
-        };
+        let row =
+            |((_, endpoint, kind, kb_no, tenant), usage)| UsageRow { endpoint, kind, kb_no, tenant, usage };
         let rows: Vec<UsageRow> = taken.map(row).collect();
         if rows.is_empty() {
             return UsagePart::default();
@@ -72,7 +68,7 @@ mod tests {
     use super::*;
 
     fn spend(usage: &mut QueryUsage, database: u32, tokens: u64) {
-        let key = (database, "e".to_string(), Capability::Embed, 1, String::new());
+        let key = (database, "e".to_string(), ServiceKind::Embedder, 1, String::new());
         usage.add(key, &Usage { requests: 1, texts: 1, tokens, retries: 0 });
     }
 
@@ -118,7 +114,7 @@ mod tests {
         let mut given = 0;
         for kb_no in 1..=ROWS as i64 + 500 {
             usage.add(
-                (1, "e".into(), Capability::Embed, kb_no, String::new()),
+                (1, "e".into(), ServiceKind::Embedder, kb_no, String::new()),
                 &Usage { tokens: 1, ..Usage::default() },
             );
             spent += 1;

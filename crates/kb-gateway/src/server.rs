@@ -10,7 +10,7 @@ use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
 use super::models::Models;
 use super::places::Places;
-use super::protocol::{Capability, Client, Embedded, Health, Request, Response};
+use super::protocol::{Client, Embedded, Health, Request, Response};
 use super::provider;
 use super::query_log::QueryLog;
 use super::query_usage::QueryUsage;
@@ -21,7 +21,7 @@ use super::turns::{Urgency, Whose};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::error::{Error, Result};
 use kb_types::sync::lock;
-use kb_types::{Bounds, Embedder, Kind};
+use kb_types::{Bounds, Embedder, Kind, ServiceKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -156,7 +156,9 @@ impl Service for State {
                     cancellation,
                     reservation,
                 };
-                if provider::find(&request.embedder.provider).is_none() || urgency == Urgency::Ingest {
+                if provider::find(ServiceKind::Embedder, &request.embedder.provider).is_none()
+                    || urgency == Urgency::Ingest
+                {
                     return Ok(Response::Embedded(embed(self, request, kb_no).await?));
                 }
                 ask_provider(self, request, kb_no, patience_ms.map(Duration::from_millis)).await
@@ -294,12 +296,12 @@ async fn ask_service(
         // Ingestion waits as long as it takes.
         let urgency = if patience_ms.is_some() { Urgency::Query } else { Urgency::Ingest };
         let caller = Caller { whose, spent: asked.spent(), urgency, cancellation };
-        let (endpoint, capability) = asked.booked_as();
+        let (endpoint, kind) = asked.booked_as();
         let mut usage = Usage::default();
         let answer = asked.answer(&state.services, &state.models, &caller, &mut usage).await;
         // A query cannot write, so the worker books its usage.
         if usage != Usage::default() {
-            lock(&state.query_usage).add((database, endpoint, capability, kb_no, tenant), &usage);
+            lock(&state.query_usage).add((database, endpoint, kind, kb_no, tenant), &usage);
         }
         answer
     });
@@ -312,7 +314,7 @@ async fn ask_service(
 /// Embeds by a local model or at a provider, or takes the vector of a repeated question from the cache.
 async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embedded> {
     let dimension = request.embedder.dimension;
-    let is_remote = provider::find(&request.embedder.provider).is_some();
+    let is_remote = provider::find(ServiceKind::Embedder, &request.embedder.provider).is_some();
     let key = state.cache_key(&request, is_remote)?;
     let asking = request.whose.clone();
     let model_dir = lock(&state.settings).model_dir.clone();
@@ -325,7 +327,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
         let embedded = state.queues.embed(request).await?;
         // The worker books the usage in its own answers. A query cannot write.
         if urgency != Urgency::Ingest && embedded.usage != Usage::default() {
-            let key = (database, embedder, Capability::Embed, kb_no, tenant);
+            let key = (database, embedder, ServiceKind::Embedder, kb_no, tenant);
             lock(&state.query_usage).add(key, &embedded.usage);
         }
         embedded

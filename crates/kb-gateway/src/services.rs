@@ -11,7 +11,8 @@ use super::endpoint::secret::Secret;
 use super::endpoint::transport::Auth;
 use super::endpoint::usage::Usage;
 use super::turns::{Urgency, Whose};
-use kb_types::error::{Error, Object, Result};
+use kb_types::ServiceKind;
+use kb_types::error::{Error, Result};
 use kb_types::remote::Remote;
 use kb_types::sync::lock;
 use std::collections::HashMap;
@@ -21,9 +22,10 @@ use std::time::{Duration, Instant};
 /// How a reranker or chat model is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
-    pub what: Object,
+    pub kind: ServiceKind,
     pub id: String,
     pub base_url: String,
+    pub auth: Auth,
     /// The path after base_url. It separates endpoints with different purposes at one base_url, so that a
     /// fault of one does not stop another.
     pub path: String,
@@ -79,11 +81,11 @@ impl Service {
     fn configuration(&self) -> Configuration {
         let remote = &self.remote;
         Configuration {
-            name: format!("{} {:?}", self.what, self.id),
+            name: format!("{} {:?}", self.kind, self.id),
             base_url: self.base_url.clone(),
             path: Some(self.path.clone()),
             is_service: true,
-            auth: Auth::Bearer,
+            auth: self.auth,
             headers: remote.headers.clone(),
             timeout: Duration::from_millis(remote.timeout_ms),
             retry: remote.retry,
@@ -134,20 +136,20 @@ impl Service {
     pub fn error(&self, error: CallError) -> Error {
         let (problem, passing) = match error {
             CallError::Paused { throttled, .. } => {
-                let (what, id) = (self.what, self.id.clone());
-                return Error::ServicePaused { what, id, problem: throttled.reason };
+                let (kind, id) = (self.kind, self.id.clone());
+                return Error::ServicePaused { kind, id, problem: throttled.reason };
             }
-            CallError::Cancelled => return left(self.what, &self.id),
+            CallError::Cancelled => return left(self.kind, &self.id),
             CallError::Fault(problem) => (problem, true),
             CallError::Rejected { problem, .. } | CallError::Refused(problem) => (problem, false),
         };
-        Error::Service { what: self.what, id: self.id.clone(), problem, passing }
+        Error::Service { kind: self.kind, id: self.id.clone(), problem, passing }
     }
 }
 
 /// The error of a call whose client no longer waits.
-pub fn left(what: Object, id: &str) -> Error {
-    Error::Service { what, id: id.to_string(), problem: "its client has left".into(), passing: true }
+pub fn left(kind: ServiceKind, id: &str) -> Error {
+    Error::Service { kind, id: id.to_string(), problem: "its client has left".into(), passing: true }
 }
 
 /// Estimates the tokens of texts at about four bytes each.

@@ -15,8 +15,8 @@ use super::weights::Weights;
 use kb_kernels::InstructionSet;
 use kb_kernels::memory::Memory;
 use kb_text::model_files::{Architecture, ModelFiles, open_weights, read_header};
-use kb_types::error::{Error, Object, Result};
-use kb_types::{Compute, Reranker};
+use kb_types::error::{Error, Result};
+use kb_types::{Compute, Reranker, ServiceKind};
 use std::path::Path;
 use tokenizers::Tokenizer;
 
@@ -109,7 +109,7 @@ impl CrossEncoder {
     /// question and text first.
     pub fn scores(&self, id: &str, query: &str, texts: &[String], pause: Pause) -> Result<Vec<f32>> {
         let fail = |problem: String| Error::Service {
-            what: Object::Reranker,
+            kind: ServiceKind::Reranker,
             id: id.to_string(),
             problem,
             passing: false,

@@ -84,7 +84,7 @@ fn load_for(set: InstructionSet, embedder: &Embedder, model_dir: &Path) -> Resul
                 Architecture::Static => Ok(Box::new(static_model::StaticModel::load(embedder, &files)?)),
             }
         }
-        other => Err(Error::ProviderUnavailable { provider: other.to_string() }),
+        other => Err(Error::ProviderUnavailable { provider: other.to_string(), available: String::new() }),
     }
 }
 

@@ -1,18 +1,16 @@
 //! The error type of all crates. Every variant names the object that it concerns and chooses its SQLSTATE.
 
+use crate::ServiceKind;
 use crate::quota::Shortage;
-use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 use thiserror::Error;
 
 /// What kind of thing an error names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Object {
     KnowledgeBase,
-    Embedder,
-    Reranker,
-    Llm,
+    Service(ServiceKind),
     VectorDb,
     Secret,
     Run,
@@ -26,9 +24,7 @@ impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Object::KnowledgeBase => "knowledge base",
-            Object::Embedder => "embedder",
-            Object::Reranker => "reranker",
-            Object::Llm => "llm",
+            Object::Service(kind) => kind.name(),
             Object::VectorDb => "vector database",
             Object::Secret => "secret",
             Object::Run => "run",
@@ -37,6 +33,12 @@ impl fmt::Display for Object {
             Object::Column => "column",
             Object::EvalSet => "evaluation set",
         })
+    }
+}
+
+impl From<ServiceKind> for Object {
+    fn from(kind: ServiceKind) -> Self {
+        Object::Service(kind)
     }
 }
 
@@ -99,16 +101,17 @@ pub enum Error {
     #[error("embedder \"{embedder}\" is paused: {problem}")]
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
     /// A reranker or chat model gave no answer. `passing` means that it may answer later.
-    #[error("{what} \"{id}\": {problem}")]
-    Service { what: Object, id: String, problem: String, passing: bool },
+    #[error("{kind} \"{id}\": {problem}")]
+    Service { kind: ServiceKind, id: String, problem: String, passing: bool },
     /// A reranker or chat model is not called for a while, because of limits, a budget or an open breaker.
-    #[error("{what} \"{id}\" is paused: {problem}")]
-    ServicePaused { what: Object, id: String, problem: String },
+    #[error("{kind} \"{id}\" is paused: {problem}")]
+    ServicePaused { kind: ServiceKind, id: String, problem: String },
     /// A request is larger than the gateway accepts.
     #[error("{what} has {size} bytes; at most {limit} are taken")]
     TooLarge { what: String, size: usize, limit: usize },
+    /// `available`: the providers that the hint lists. Empty where they are not known.
     #[error("provider \"{provider}\" is not available in this version of kb")]
-    ProviderUnavailable { provider: String },
+    ProviderUnavailable { provider: String, available: String },
     #[error("the kb gateway {problem}")]
     Gateway { problem: String },
     #[error("timed out after {seconds} s waiting for {what}")]
@@ -207,13 +210,13 @@ impl Error {
                 Object::KnowledgeBase => {
                     "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
                 }
-                Object::Embedder => {
+                Object::Service(ServiceKind::Embedder) => {
                     "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
                 }
-                Object::Reranker => {
+                Object::Service(ServiceKind::Reranker) => {
                     "List them with SELECT id FROM kb.rerankers; create one with kb.create_reranker(id, provider)."
                 }
-                Object::Llm => {
+                Object::Service(ServiceKind::Llm) => {
                     "List them with SELECT id FROM kb.llms; create one with kb.create_llm(id, provider)."
                 }
                 Object::VectorDb => {
@@ -258,16 +261,16 @@ impl Error {
             Error::TooLarge { .. } => {
                 "Use smaller chunks (chunking size) or a shorter question, and give longer texts in parts."
             }
-            Error::ProviderUnavailable { .. } => {
-                "Available are local, hash, openai (and whatever speaks its protocol, by base_url), azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral and http."
+            Error::ProviderUnavailable { available, .. } => {
+                return (!available.is_empty()).then(|| format!("Available are {available}."));
             }
             Error::Provider { passing: false, .. } => {
                 "Fix the embedder (kb.alter_embedder, kb.check_embedder), then kb.retry the documents."
             }
-            Error::Service { what: Object::Reranker, passing: false, .. } => {
+            Error::Service { kind: ServiceKind::Reranker, passing: false, .. } => {
                 "Fix the reranker (kb.alter_reranker, kb.check_reranker)."
             }
-            Error::Service { what: Object::Llm, passing: false, .. } => {
+            Error::Service { kind: ServiceKind::Llm, passing: false, .. } => {
                 "Fix the chat model (kb.alter_llm, kb.check_llm)."
             }
             Error::Paused { .. } => {

@@ -8,7 +8,7 @@ use kb_gateway::{frame, provider};
 use kb_text::answers::{distance, pair_key};
 use kb_text::batch::Batcher;
 use kb_types::error::{Error, Result};
-use kb_types::{Embedder, Kind};
+use kb_types::{Embedder, Kind, ServiceKind};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -65,7 +65,7 @@ pub fn compare(cases: &mut [Case], right: &Right, stop: &AtomicBool, pump: &mut 
         })
     };
     let take = |number: usize, response| progress.borrow_mut().take(number, response);
-    let is_local = provider::find(&embedder.provider).is_none();
+    let is_local = provider::find(ServiceKind::Embedder, &embedder.provider).is_none();
     let most = if is_local { LOCAL_REQUESTS } else { embedder.config.remote.max_concurrency };
     let run = pump.run(most, next, take);
     let Progress { distances, failed, usage, refused, .. } = progress.into_inner();
@@ -106,7 +106,7 @@ struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     fn new(sentences: &'a [Sentence], embedder: &'a Embedder) -> Progress<'a> {
-        let is_local = provider::find(&embedder.provider).is_none();
+        let is_local = provider::find(ServiceKind::Embedder, &embedder.provider).is_none();
         let bytes = if is_local { LOCAL_BYTES } else { frame::MAX_TEXTS };
         let texts = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
         let mut batcher = Batcher::new(texts, bytes);

@@ -11,8 +11,8 @@ use crate::work::Target;
 use kb_gateway::protocol::{Access, Client, Request, Response, Usage};
 use kb_text::answers::{Answers, Ask, Consulted};
 use kb_text::context::read_sentence;
-use kb_types::error::{Error, Object, Result};
-use kb_types::{Limits, Llm};
+use kb_types::error::{Error, Result};
+use kb_types::{Limits, Llm, ServiceKind};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Right {
         let tenant = &target.build.tenant_id;
         let chat = target.llm.as_ref().map(|row| ask::chat_access(row, tenant)).transpose()?;
         Ok(Right {
-            vectors: embedder_access::access(&target.embedder, tenant)?,
+            vectors: embedder_access(&target.embedder, tenant)?,
             chat,
             client: client::this_client(tenant, target.build.kb_no),
             target: Arc::clone(target),
@@ -187,7 +187,8 @@ fn chat(
         let (llm, access, client) = (llm.clone(), access.clone(), right.client.clone());
         Some(Request::Chat { llm, access, prompt: ask.prompt.clone(), client, patience_ms: None })
     };
-    let wrong = |problem| Error::Service { what: Object::Llm, id: llm.id.clone(), problem, passing: false };
+    let wrong =
+        |problem| Error::Service { kind: ServiceKind::Llm, id: llm.id.clone(), problem, passing: false };
     let take = |number: usize, response| {
         let Some((case, ask)) = asks.get(number) else { return };
         let sentence = match response {
@@ -210,8 +211,8 @@ fn chat(
     if let Some(error) = refused.into_inner() {
         // The model's words may repeat a text, which no other tenant may see.
         let error = match error {
-            Error::Service { what, id, passing, .. } if are_of_several(cases) => {
-                Error::Service { what, id, problem: "it failed for another document".into(), passing }
+            Error::Service { kind, id, passing, .. } if are_of_several(cases) => {
+                Error::Service { kind, id, problem: "it failed for another document".into(), passing }
             }
             error => error,
         };

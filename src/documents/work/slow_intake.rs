@@ -12,7 +12,8 @@ use crate::models::usage;
 use crate::pg::{report, txn, wake};
 use crate::settings;
 use crate::work::{Event, HelperThread, Pauses, Target, helper_thread};
-use kb_gateway::protocol::{Capability, Usage};
+use kb_gateway::protocol::Usage;
+use kb_types::ServiceKind;
 use kb_types::error::Result;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -214,7 +215,7 @@ fn book(spent: &[(Arc<Target>, Usage)]) {
         let Target { build, embedder, .. } = &**target;
         let price = embedder.config.remote.price_micros;
         let booked = txn::in_txn(|| {
-            usage::add(Capability::Embed, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
+            usage::add(ServiceKind::Embedder, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
         });
         if let Err(error) = booked {
             report::log(&format!("worker cannot book what a request cost: {error}"));

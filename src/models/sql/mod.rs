@@ -1,6 +1,5 @@
 //! The SQL of this room, a file per table.
 
-pub mod embedders;
 pub mod origins;
 pub mod secrets;
 pub mod services;

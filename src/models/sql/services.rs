@@ -1,50 +1,76 @@
-//! kb.rerankers and kb.llms, which have the same columns.
+//! kb.embedders, kb.rerankers and kb.llms, a table for each kind of service. Their columns are the same,
+//! except that kb.embedders also has the dimension and the fingerprint of vectors, and whether a row comes
+//! with kb.
 
 use crate::pg::spi::{self, Arg};
-use kb_types::error::{Error, Object, Result};
-use kb_types::{Llm, LlmConfig, Reranker, RerankerConfig};
+use kb_gateway::endpoint::egress::origin;
+use kb_gateway::provider::{self, Provider};
+use kb_types::error::{Error, Result};
+use kb_types::fields::Fields;
+use kb_types::remote::Remote;
+use kb_types::{Embedder, EmbedderConfig, Llm, LlmConfig, Reranker, RerankerConfig, ServiceKind};
 use serde_json::Value;
 
-/// A row, as it is written.
+/// A row of one of the tables.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceRow {
+    pub kind: ServiceKind,
     pub id: String,
     pub provider: String,
     pub model: String,
+    /// None except for an embedder.
+    pub dimension: Option<i32>,
     pub base_url: Option<String>,
-    /// A reference, and the host that it is bound to.
+    /// A reference to a key, and the host to which it is bound.
     pub secret: Option<String>,
     pub secret_host: Option<String>,
     pub config: Value,
+    /// Whether it comes with the extension.
+    pub is_seeded: bool,
 }
 
-const COLUMNS: &str = "id, provider, model, base_url, secret, secret_host, config";
+/// Also sees what the same statement has written. Works on a standby.
+pub fn find(kind: ServiceKind, id: &str) -> Result<Option<ServiceRow>> {
+    Ok(read(kind, "WHERE id = $1", &[Arg::Text(id)])?.pop())
+}
 
-fn table(what: Object) -> Result<&'static str> {
-    match what {
-        Object::Reranker => Ok("kb.rerankers"),
-        Object::Llm => Ok("kb.llms"),
-        other => Err(Error::Internal(format!("{other} is no service"))),
+pub fn get(kind: ServiceKind, id: &str) -> Result<ServiceRow> {
+    find(kind, id)?.ok_or_else(|| Error::NotFound { what: kind.into(), id: id.into() })
+}
+
+pub fn find_embedder(id: &str) -> Result<Option<Embedder>> {
+    find(ServiceKind::Embedder, id)?.map(|row| row.embedder()).transpose()
+}
+
+pub fn embedder(id: &str) -> Result<Embedder> {
+    get(ServiceKind::Embedder, id)?.embedder()
+}
+
+/// The services of provider `local`, by id.
+pub fn local(kind: ServiceKind) -> Result<Vec<ServiceRow>> {
+    read(kind, "WHERE provider = 'local' ORDER BY id", &[])
+}
+
+fn table(kind: ServiceKind) -> &'static str {
+    match kind {
+        ServiceKind::Embedder => "kb.embedders",
+        ServiceKind::Reranker => "kb.rerankers",
+        ServiceKind::Llm => "kb.llms",
     }
 }
 
-/// Works on a standby. Does not see what the same statement has written.
-pub fn find(what: Object, id: &str) -> Result<Option<ServiceRow>> {
-    Ok(read(what, "WHERE id = $1", &[Arg::Text(id)])?.pop())
-}
-
-pub fn get(what: Object, id: &str) -> Result<ServiceRow> {
-    find(what, id)?.ok_or_else(|| Error::NotFound { what, id: id.into() })
-}
-
-/// All, by id.
-pub fn all(what: Object) -> Result<Vec<ServiceRow>> {
-    read(what, "ORDER BY id", &[])
-}
-
-fn read(what: Object, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>> {
-    spi::read(&format!("SELECT {COLUMNS} FROM {} {which}", table(what)?), args, |row| {
+fn read(kind: ServiceKind, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>> {
+    let own = match kind {
+        ServiceKind::Embedder => "dimension, seeded",
+        _ => "NULL::integer AS dimension, false AS seeded",
+    };
+    let sql = format!(
+        "SELECT id, provider, model, base_url, secret, secret_host, config, {own} FROM {} {which}",
+        table(kind)
+    );
+    spi::write(&sql, args, |row| {
         Ok(ServiceRow {
+            kind,
             id: row.get(0)?,
             provider: row.get(1)?,
             model: row.get(2)?,
@@ -52,31 +78,42 @@ fn read(what: Object, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>> {
             secret: row.opt(4)?,
             secret_host: row.opt(5)?,
             config: row.json(6)?,
+            dimension: row.opt(7)?,
+            is_seeded: row.get(8)?,
         })
     })
 }
 
-/// False when the id is taken.
-pub fn insert(what: Object, row: &ServiceRow) -> Result<bool> {
+/// Returns false if the id exists.
+pub fn insert(row: &ServiceRow) -> Result<bool> {
+    let (columns, values) = match row.kind {
+        ServiceKind::Embedder => (", dimension, fingerprint", ", $8, $9"),
+        _ => ("", ""),
+    };
     let sql = format!(
-        "INSERT INTO {} ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING",
-        table(what)?
+        "INSERT INTO {} (id, provider, model, base_url, secret, secret_host, config{columns})
+         VALUES ($1, $2, $3, $4, $5, $6, $7{values}) ON CONFLICT (id) DO NOTHING",
+        table(row.kind)
     );
-    Ok(spi::execute(&sql, &arguments(row))? == 1)
+    Ok(spi::execute(&sql, &arguments(row)?)? == 1)
 }
 
-pub fn update(what: Object, row: &ServiceRow) -> Result<()> {
+pub fn update(row: &ServiceRow) -> Result<()> {
+    let own = match row.kind {
+        ServiceKind::Embedder => ", dimension = $8, fingerprint = $9",
+        _ => "",
+    };
     let sql = format!(
-        "UPDATE {} SET provider = $2, model = $3, base_url = $4, secret = $5, secret_host = $6, config = $7,
+        "UPDATE {} SET provider = $2, model = $3, base_url = $4, secret = $5, secret_host = $6, config = $7{own},
                 updated_at = now() WHERE id = $1",
-        table(what)?
+        table(row.kind)
     );
-    spi::execute(&sql, &arguments(row))?;
+    spi::execute(&sql, &arguments(row)?)?;
     Ok(())
 }
 
-fn arguments(row: &ServiceRow) -> [Arg<'_>; 7] {
-    [
+fn arguments(row: &ServiceRow) -> Result<Vec<Arg<'_>>> {
+    let mut arguments = vec![
         Arg::Text(&row.id),
         Arg::Text(&row.provider),
         Arg::Text(&row.model),
@@ -84,42 +121,77 @@ fn arguments(row: &ServiceRow) -> [Arg<'_>; 7] {
         Arg::TextOrNull(row.secret.as_deref()),
         Arg::TextOrNull(row.secret_host.as_deref()),
         Arg::Json(&row.config),
-    ]
+    ];
+    if row.kind == ServiceKind::Embedder {
+        let embedder = row.embedder()?;
+        arguments.extend([Arg::Int(embedder.dimension as i32), Arg::Long(embedder.fingerprint())]);
+    }
+    Ok(arguments)
 }
 
-pub fn delete(what: Object, id: &str) -> Result<()> {
-    spi::execute(&format!("DELETE FROM {} WHERE id = $1", table(what)?), &[Arg::Text(id)])?;
+pub fn delete(kind: ServiceKind, id: &str) -> Result<()> {
+    spi::execute(&format!("DELETE FROM {} WHERE id = $1", table(kind)), &[Arg::Text(id)])?;
     Ok(())
 }
 
-/// Whether a knowledge base of any tenant, or a reranker, uses it. As the owner.
-pub fn is_used(what: Object, id: &str) -> Result<bool> {
-    let found = spi::write_one(
-        "SELECT EXISTS (SELECT FROM kb.knowledge_bases k
-                        WHERE $2 AND k.retrieval #>> '{rerank,reranker}' = $1
-                           OR NOT $2 AND (k.retrieval #>> '{transform,llm}' = $1 OR k.chunking ->> 'context_llm' = $1))
-             OR NOT $2 AND EXISTS (SELECT FROM kb.builds b WHERE b.chunking ->> 'context_llm' = $1)
-             OR NOT $2 AND EXISTS (SELECT FROM kb.rerankers r WHERE r.llm = $1)",
-        &[Arg::Text(id), Arg::Bool(what == Object::Reranker)],
-        |row| row.get::<bool>(0),
-    )?;
-    Ok(found.unwrap_or(false))
+/// Whether a knowledge base or build of any tenant, or a reranker, uses the service. Runs as the owner.
+pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
+    let sql = match kind {
+        ServiceKind::Embedder => {
+            "SELECT EXISTS (SELECT FROM kb.knowledge_bases WHERE embedder = $1)
+                 OR EXISTS (SELECT FROM kb.builds WHERE embedder = $1)"
+        }
+        ServiceKind::Reranker => {
+            "SELECT EXISTS (SELECT FROM kb.knowledge_bases WHERE retrieval #>> '{rerank,reranker}' = $1)"
+        }
+        ServiceKind::Llm => {
+            "SELECT EXISTS (SELECT FROM kb.knowledge_bases
+                            WHERE retrieval #>> '{transform,llm}' = $1 OR chunking ->> 'context_llm' = $1)
+                 OR EXISTS (SELECT FROM kb.builds WHERE chunking ->> 'context_llm' = $1)
+                 OR EXISTS (SELECT FROM kb.rerankers WHERE llm = $1)"
+        }
+    };
+    Ok(spi::write_one(sql, &[Arg::Text(id)], |row| row.get::<bool>(0))?.unwrap_or(false))
 }
 
 impl ServiceRow {
+    /// The provider. None if the service needs no connection.
+    pub fn provider(&self) -> Option<&'static Provider> {
+        provider::find(self.kind, &self.provider)
+    }
+
+    /// The scheme, host and port of requests.
+    pub fn host(&self) -> Option<String> {
+        let provider = self.provider()?;
+        origin(self.base_url.as_deref().or(provider.base_url())?)
+    }
+
+    /// The limits and prices, which services of all kinds can have.
+    pub fn remote(&self) -> Remote {
+        Remote::parse(&mut Fields::new("config", &self.config))
+    }
+
+    pub fn embedder(&self) -> Result<Embedder> {
+        let config = self.parsed(EmbedderConfig::parse)?;
+        let dimension = self.dimension.unwrap_or_default() as usize;
+        let ServiceRow { id, provider, model, base_url, .. } = self.clone();
+        Ok(Embedder { id, provider, model, dimension, base_url, config })
+    }
+
     pub fn reranker(&self) -> Result<Reranker> {
-        let config = RerankerConfig::parse(&self.config).map_err(|p| self.wrong(Object::Reranker, p))?;
+        let config = self.parsed(RerankerConfig::parse)?;
         let ServiceRow { id, provider, model, base_url, .. } = self.clone();
         Ok(Reranker { id, provider, model, base_url, config })
     }
 
     pub fn llm(&self) -> Result<Llm> {
-        let config = LlmConfig::parse(&self.config).map_err(|p| self.wrong(Object::Llm, p))?;
+        let config = self.parsed(LlmConfig::parse)?;
         let ServiceRow { id, provider, model, base_url, .. } = self.clone();
         Ok(Llm { id, provider, model, base_url, config })
     }
 
-    fn wrong(&self, what: Object, problems: Vec<String>) -> Error {
-        Error::configuration(format!("{what} \"{}\"", self.id), problems)
+    fn parsed<C>(&self, parse: fn(&Value) -> Result<C, Vec<String>>) -> Result<C> {
+        parse(&self.config)
+            .map_err(|problems| Error::configuration(format!("{} \"{}\"", self.kind, self.id), problems))
     }
 }

@@ -1,13 +1,14 @@
 //! kb.usage: what remote endpoints were asked.
 
 use crate::pg::spi::{self, Arg};
-use kb_gateway::protocol::{Capability, Spent, Usage};
+use kb_gateway::protocol::{Spent, Usage};
+use kb_types::ServiceKind;
 use kb_types::error::Result;
 
-/// Adds to today's figures of an endpoint (an embedder's id, say) and the tenant who asked; `price_micros` is millionths of
-/// the currency unit for a million tokens, so that twelve decimals are exact. As the worker.
+/// Adds to today's figures of an endpoint (an embedder's id, say) and the tenant who asked; `price_micros` is
+/// millionths of the currency unit for a million tokens, so that twelve decimals are exact. As the worker.
 pub fn add(
-    capability: Capability,
+    kind: ServiceKind,
     endpoint: &str,
     kb_no: i64,
     tenant: &str,
@@ -35,7 +36,7 @@ pub fn add(
             long(usage.retries),
             Arg::LongOrNull(price_micros.map(|price| i64::try_from(price).unwrap_or(i64::MAX))),
             Arg::Text(tenant),
-            Arg::Text(capability.name()),
+            Arg::Text(kind.capability()),
         ],
     )?;
     Ok(())
@@ -54,9 +55,9 @@ pub fn today_of_tenant(tenant: &str) -> Result<(u64, u64)> {
     Ok((u64::try_from(day).unwrap_or(0), u64::try_from(tokens).unwrap_or(0)))
 }
 
-/// Tokens that an endpoint, and others with the same key, spent today (UTC): of all tenants, and of this one. The budget
-/// bounds what a key may spend. As the owner. Works on a standby.
-pub fn today(capability: Capability, endpoint: &str, tenant: &str) -> Result<Spent> {
+/// Tokens that an endpoint, and others with the same key, spent today (UTC): of all tenants, and of this one.
+/// The budget bounds what a key may spend. As the owner. Works on a standby.
+pub fn today(kind: ServiceKind, endpoint: &str, tenant: &str) -> Result<Spent> {
     let found = spi::read_one(
         "WITH endpoints AS (
              SELECT 'embed' AS capability, id, secret, secret_host FROM kb.embedders UNION ALL
@@ -72,7 +73,7 @@ pub fn today(capability: Capability, endpoint: &str, tenant: &str) -> Result<Spe
                  SELECT other.capability, other.id
                  FROM endpoints e JOIN endpoints other USING (secret, secret_host)
                  WHERE e.id = $1 AND e.capability = $3)) u",
-        &[Arg::Text(endpoint), Arg::Text(tenant), Arg::Text(capability.name())],
+        &[Arg::Text(endpoint), Arg::Text(tenant), Arg::Text(kind.capability())],
         |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?)),
     )?;
     let (day, tokens, by_tenant) = found.unwrap_or_default();

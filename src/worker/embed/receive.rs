@@ -9,7 +9,8 @@ use crate::pg::{report, setting, txn};
 use crate::work::{Destination, Event, Pauses, Target};
 use crate::worker::context::Worker;
 use crate::worker::finish::open_documents::{EndedDocuments, OpenDocuments};
-use kb_gateway::protocol::{Capability, Embedded, Response, Usage};
+use kb_gateway::protocol::{Embedded, Response, Usage};
+use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -195,5 +196,5 @@ fn book(batch: &Batch<Target>, spent: &Usage) -> Result<()> {
         return Ok(());
     }
     let price = embedder.config.remote.price_micros;
-    usage::add(Capability::Embed, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
+    usage::add(ServiceKind::Embedder, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
 }

@@ -2,8 +2,7 @@
 //! batches that were refused as a whole.
 
 use super::embed_batch::Batch;
-use crate::models::embedder_access::access;
-use crate::models::embedders;
+use crate::models::{embedder_access, services};
 use crate::pg::txn;
 use crate::tenants::quotas;
 use crate::work::{Group, Target};
@@ -92,8 +91,8 @@ impl SendQueue {
             return Ok(access.clone());
         }
         let (embedder, access) = txn::in_txn(|| {
-            let embedder = embedders::get(&known.id)?;
-            let access = access(&embedder, &group.target.build.tenant_id)?;
+            let embedder = services::embedder(&known.id)?;
+            let access = embedder_access(&embedder, &group.target.build.tenant_id)?;
             Ok((embedder, access))
         })?;
         self.rights.insert(key, (embedder.clone(), access.clone()));

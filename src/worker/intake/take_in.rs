@@ -5,7 +5,7 @@
 
 use super::claims::Busy;
 use crate::jobs::queue;
-use crate::models::embedders;
+use crate::models::services;
 use crate::pg::txn;
 use crate::settings;
 use crate::work::Progress;
@@ -73,7 +73,7 @@ impl Worker {
     /// after the change, by an answer to a batch sent before it.
     fn end_pauses_of_altered(&mut self) -> Result<()> {
         for id in self.pauses.due_for_comparison(Instant::now()) {
-            let embedder = txn::in_txn(|| embedders::find(&id))?;
+            let embedder = txn::in_txn(|| services::find_embedder(&id))?;
             if self.pauses.is_altered(&id, embedder.as_ref()) {
                 txn::in_txn(|| queue::make_due_for_embedder(&id))?;
                 self.pauses.end(&id);

@@ -3,9 +3,9 @@
 
 use super::{Target, choices};
 use crate::memory::{Limits, measure};
-use kb_gateway::provider::{NAMES, find};
-use kb_gateway::{chat, rerank};
+use kb_gateway::provider::{find, names};
 use kb_inference::finish;
+use kb_types::ServiceKind;
 use kb_types::embedder::{Embedder, EmbedderConfig};
 use serde_json::json;
 
@@ -27,15 +27,16 @@ const LIMITS: Limits = Limits { bytes: (1 << 16, 100), allocations: (200, 4) };
 /// Answers of rerankers are refused, or contain a number for each text. Answers of chat models are refused,
 /// or contain words.
 fn read_scores_and_words(data: &[u8], count: usize) {
-    for provider in rerank::NAMES {
-        let (read, cost) = measure(|| rerank::find(provider).unwrap().read(data, count));
+    for provider in names(ServiceKind::Reranker) {
+        let (read, cost) =
+            measure(|| find(ServiceKind::Reranker, provider).unwrap().rerank.unwrap().read(data, count));
         cost.within(&LIMITS, data.len());
         if let Ok(answer) = read {
             assert_eq!(answer.value.len(), count, "{provider}");
         }
     }
-    for provider in chat::NAMES {
-        let (_, cost) = measure(|| chat::find(provider).unwrap().read(data));
+    for provider in names(ServiceKind::Llm) {
+        let (_, cost) = measure(|| find(ServiceKind::Llm, provider).unwrap().chat.unwrap().read(data));
         cost.within(&LIMITS, data.len());
     }
 }
@@ -44,9 +45,10 @@ fn run(data: &[u8]) {
     let mut random = choices(data);
     let count = 1 + random.usize(..3);
     read_scores_and_words(data, count);
-    for provider in NAMES {
+    for provider in names(ServiceKind::Embedder) {
         let embedder = embedder(provider, random.usize(..2) == 0);
-        let (read, cost) = measure(|| find(provider).unwrap().read(&embedder, data, count));
+        let api = find(ServiceKind::Embedder, provider).unwrap().embed.unwrap();
+        let (read, cost) = measure(|| api.read(&embedder, data, count));
         cost.within(&LIMITS, data.len());
         let answer = match read {
             Ok(answer) => answer,

@@ -7,6 +7,8 @@ mod transform;
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, until};
+use kb_gateway::provider::names;
+use kb_types::ServiceKind;
 
 const QUESTION: &str = "where is the old harbor";
 
@@ -61,7 +63,7 @@ fn cluster_with(stub: &Stub) -> Option<(Cluster, Db)> {
     let cluster = Cluster::start(&[])?;
     let mut db = cluster.connect(APP);
     fill(&mut db);
-    for provider in ["cohere", "jina", "voyage", "tei"] {
+    for provider in names(ServiceKind::Reranker) {
         create_reranker(&mut db, provider, provider, stub, "{}");
     }
     Some((cluster, db))
@@ -74,7 +76,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
     let plain = ask(&mut db, "{}");
     assert_eq!((plain.len(), stub.request_count()), (3, 0));
     assert!(!ids(&plain).contains(&"best".to_string()), "{plain:?}");
-    for reranker in ["cohere", "jina", "voyage", "tei"] {
+    for reranker in names(ServiceKind::Reranker) {
         stub.forget();
         let options = format!(r#"{{"rerank": {{"reranker": "{reranker}", "retrieval_factor": 4}}}}"#);
         let reranked = ask(&mut db, &options);

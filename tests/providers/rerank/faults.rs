@@ -3,8 +3,9 @@
 use super::{Gateway, assert_close, by_chat, expected, question, stub, texts};
 use crate::stub::{Fault, Stub};
 use crate::support::KEY;
+use kb_gateway::provider::names;
 use kb_gateway::rerank::Question;
-use kb_gateway::{chat, rerank};
+use kb_types::ServiceKind;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,8 +23,9 @@ struct Way {
 
 impl Way {
     fn all() -> Vec<Way> {
-        let rerankers = rerank::NAMES.into_iter().map(|provider| Way { provider, scoring: None });
-        let chat_models = chat::NAMES
+        let rerankers =
+            names(ServiceKind::Reranker).into_iter().map(|provider| Way { provider, scoring: None });
+        let chat_models = names(ServiceKind::Llm)
             .into_iter()
             .flat_map(|provider| ["batch", "single"].map(|scoring| Way { provider, scoring: Some(scoring) }));
         rerankers.chain(chat_models).collect()

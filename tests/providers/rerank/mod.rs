@@ -15,10 +15,11 @@ use kb_gateway::endpoint::secret_reference::Reference;
 use kb_gateway::endpoint::usage::Usage;
 use kb_gateway::models::Models;
 use kb_gateway::protocol::Prompt;
-use kb_gateway::rerank::Question;
+use kb_gateway::provider::names;
+use kb_gateway::rerank::{self, Question};
 use kb_gateway::services::{Caller, Services};
 use kb_gateway::turns::{Urgency, Whose};
-use kb_gateway::{chat, rerank};
+use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
 use kb_types::llm::{Llm, LlmConfig};
 use kb_types::reranker::{Reranker, RerankerConfig};
@@ -135,7 +136,7 @@ fn assert_close(got: &[f64], wanted: &[f64], what: &str) {
 #[test]
 fn every_reranker_gets_its_own_dialect_and_scores_are_in_the_order_of_the_texts() {
     let gateway = Gateway::new();
-    for provider in rerank::NAMES {
+    for provider in names(ServiceKind::Reranker) {
         let stub = stub();
         for count in [1, 5, 100] {
             let (got, usage) = gateway.rerank(question(&stub, provider, json!({}), count));
@@ -181,7 +182,7 @@ fn today() -> u64 {
 #[test]
 fn a_chat_model_rates_all_texts_in_one_call_or_each_in_one() {
     let gateway = Gateway::new();
-    for provider in chat::NAMES {
+    for provider in names(ServiceKind::Llm) {
         for (scoring, requests) in [("batch", 1), ("single", 12)] {
             let stub = stub();
             let asked =

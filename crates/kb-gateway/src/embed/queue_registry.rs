@@ -7,14 +7,14 @@ use super::super::endpoint::egress::Reach;
 use super::super::endpoint::pool::Endpoints;
 use super::super::endpoint::secret::Secret;
 use super::super::protocol::Embedded;
-use super::super::provider::{self, Provider};
+use super::super::provider::{self, EmbedApi, Provider};
 use super::super::request_memory::Reservation;
 use super::super::turns::{Urgency, Whose};
 use super::queue::{Queue, Requester};
 use super::remote_model::RemoteModel;
 use kb_types::error::{Error, Result};
 use kb_types::sync::lock;
-use kb_types::{Embedder, Kind};
+use kb_types::{Embedder, Kind, ServiceKind};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,31 +93,31 @@ impl Queues {
 
     /// A digest of the right to use an embedder. Returns an error without such a right.
     pub fn right_digest(&self, embedder: &Embedder, access: &Access) -> Result<[u8; 32]> {
-        Ok(self.authorize(embedder, access)?.1.digest())
+        Ok(self.authorize(embedder, access)?.2.digest())
     }
 
     fn authorize(
         &self,
         embedder: &Embedder,
         access: &Access,
-    ) -> Result<(&'static dyn Provider, Authorization)> {
-        let provider = provider::find(&embedder.provider)
-            .ok_or_else(|| Error::ProviderUnavailable { provider: embedder.provider.clone() })?;
+    ) -> Result<(&'static Provider, &'static dyn EmbedApi, Authorization)> {
+        let (provider, api) =
+            provider::with_api(ServiceKind::Embedder, &embedder.provider, |provider| provider.embed)?;
         let authorization =
-            self.endpoints.authorize(base_url(embedder, provider), provider.is_free_form(), access);
-        Ok((provider, authorization.map_err(|problem| provider_error(embedder, problem))?))
+            self.endpoints.authorize(base_url(embedder, provider), provider.is_free_form, access);
+        Ok((provider, api, authorization.map_err(|problem| provider_error(embedder, problem))?))
     }
 
     fn queue(&self, request: &EmbedRequest) -> Result<Arc<Queue>> {
         let EmbedRequest { embedder, access, kind, urgency, .. } = request;
-        let (provider, authorization) = self.authorize(embedder, access)?;
+        let (provider, api, authorization) = self.authorize(embedder, access)?;
         let key = (embedder.clone(), *kind, authorization.secret.clone(), authorization.reach, *urgency);
         if let Some(queue) = lock(&self.queues).get(&key) {
             return Ok(Queue::handle(queue));
         }
         let endpoint = self.endpoints.endpoint(configuration(embedder, provider), authorization);
         let endpoint = endpoint.map_err(|problem| provider_error(embedder, problem))?;
-        let model = RemoteModel { embedder: embedder.clone(), kind: *kind, provider, endpoint };
+        let model = RemoteModel { embedder: embedder.clone(), kind: *kind, api, endpoint };
         // Another task may have been faster, in which case its queue is used.
         Ok(Queue::handle(lock(&self.queues).entry(key).or_insert_with(|| Queue::open(model))))
     }
@@ -139,18 +139,18 @@ fn provider_error(embedder: &Embedder, problem: String) -> Error {
     Error::Provider { embedder: embedder.id.clone(), problem, passing: false }
 }
 
-fn base_url<'a>(embedder: &'a Embedder, provider: &'a dyn Provider) -> &'a str {
+fn base_url<'a>(embedder: &'a Embedder, provider: &Provider) -> &'a str {
     embedder.base_url.as_deref().or(provider.base_url()).unwrap_or_default()
 }
 
-fn configuration(embedder: &Embedder, provider: &dyn Provider) -> Configuration {
+fn configuration(embedder: &Embedder, provider: &Provider) -> Configuration {
     let remote = &embedder.config.remote;
     Configuration {
         name: format!("embedder {:?}", embedder.id),
         base_url: base_url(embedder, provider).to_string(),
         path: remote.path.clone(),
         is_service: false,
-        auth: provider.auth(),
+        auth: provider.auth,
         headers: remote.headers.clone(),
         timeout: Duration::from_millis(remote.timeout_ms),
         retry: remote.retry,

@@ -10,7 +10,7 @@ use super::super::endpoint::call::{CallError, CallOptions, Endpoint, Operation};
 use super::super::endpoint::classify::{Answer, Unusable};
 use super::super::endpoint::transport::HttpRequest;
 use super::super::endpoint::usage::Usage;
-use super::super::provider::{Item, Provider};
+use super::super::provider::{EmbedApi, Item};
 use super::super::turns::{Urgency, Whose};
 use kb_inference::finish;
 use kb_types::error::{Error, Result};
@@ -26,11 +26,11 @@ const WRAPPING: usize = 1024 * 1024;
 /// A text that no provider has reason to reject.
 const PROBE: &str = "text";
 
-/// An embedder with its dialect and endpoint.
+/// An embedder with its API and endpoint.
 pub struct RemoteModel {
     pub embedder: Embedder,
     pub kind: Kind,
-    pub provider: &'static dyn Provider,
+    pub api: &'static dyn EmbedApi,
     pub endpoint: Endpoint,
 }
 
@@ -62,8 +62,8 @@ impl Operation for Texts<'_> {
     type Output = Vec<Item>;
 
     fn request(&self) -> HttpRequest {
-        let RemoteModel { embedder, kind, provider, .. } = self.model;
-        provider.request(embedder, *kind, &self.texts)
+        let RemoteModel { embedder, kind, api, .. } = self.model;
+        api.request(embedder, *kind, &self.texts)
     }
 
     fn max_reply(&self) -> usize {
@@ -72,7 +72,7 @@ impl Operation for Texts<'_> {
 
     fn read(&self, body: &[u8]) -> std::result::Result<Answer<Self::Output>, Unusable> {
         let embedder = &self.model.embedder;
-        let answer = self.model.provider.read(embedder, body, self.texts.len())?;
+        let answer = self.model.api.read(embedder, body, self.texts.len())?;
         Ok(Answer { value: of_dimension(embedder.dimension, answer.value)?, ..answer })
     }
 
@@ -110,7 +110,7 @@ impl RemoteModel {
     pub fn max_batch(&self) -> usize {
         let embedder = &self.embedder;
         let by_reply = MAX_REPLY / (embedder.dimension.max(1) * NUMBER);
-        embedder.config.batch_size.min(self.provider.max_batch(embedder)).min(by_reply).max(1)
+        embedder.config.batch_size.min(self.api.max_batch(embedder)).min(by_reply).max(1)
     }
 
     /// A vector or an error for each text, in order.

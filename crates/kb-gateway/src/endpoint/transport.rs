@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(90);
 const ERROR_CAP: usize = 16 * 1024;
 
 /// How the key is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Auth {
     /// `Authorization: Bearer KEY`.
     Bearer,

@@ -1,24 +1,26 @@
 //! OpenAI's models as deployments in Azure: the same body without the model, which the URL names.
 //! <https://learn.microsoft.com/azure/ai-services/openai/reference#embeddings>
 
-use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, url};
+use super::{Address, Auth, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, url};
 use kb_types::remote::EncodingFormat;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
 
-pub struct AzureOpenAi;
+pub const PROVIDER: Provider = Provider {
+    name: "azure_openai",
+    address: Address::Given(
+        "the deployment's, https://RESOURCE.openai.azure.com/openai/deployments/DEPLOYMENT",
+    ),
+    auth: Auth::Header("api-key"),
+    embed: Some(&AzureOpenAi),
+    ..Provider::DEFAULT
+};
 
-impl Provider for AzureOpenAi {
-    fn base_url(&self) -> Option<&'static str> {
-        None
-    }
+struct AzureOpenAi;
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        None
-    }
-
-    fn auth(&self) -> Auth {
-        Auth::Header("api-key")
+impl EmbedApi for AzureOpenAi {
+    fn model(&self) -> Option<&'static str> {
+        Some("")
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -27,17 +29,6 @@ impl Provider for AzureOpenAi {
 
     fn keys(&self) -> &'static [&'static str] {
         &["api_version", "dimensions", "encoding_format"]
-    }
-
-    fn problems(&self, embedder: &Embedder) -> Vec<String> {
-        if embedder.base_url.is_some() {
-            return Vec::new();
-        }
-        vec![
-            "base_url: must be given: the deployment's, \
-             https://RESOURCE.openai.azure.com/openai/deployments/DEPLOYMENT"
-                .to_string(),
-        ]
     }
 
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
@@ -54,7 +45,7 @@ impl Provider for AzureOpenAi {
         HttpRequest { method: "POST".to_string(), url, body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         read::openai(body, count)
     }
 }

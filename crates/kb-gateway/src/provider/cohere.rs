@@ -1,14 +1,24 @@
-//! Cohere. <https://docs.cohere.com/reference/embed>
+//! Cohere. <https://docs.cohere.com/reference/embed> and <https://docs.cohere.com/reference/rerank>
 
 use super::read::Vector;
-use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
-use kb_types::{Embedder, Kind};
+use super::{
+    Address, Answer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, Vectors, read, task, url,
+};
+use kb_types::{Embedder, Kind, Reranker};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 const BASE: &str = "https://api.cohere.com";
 
-pub struct Cohere;
+pub const PROVIDER: Provider = Provider {
+    name: "cohere",
+    address: Address::Default(BASE),
+    embed: Some(&Cohere),
+    rerank: Some(&Cohere),
+    ..Provider::DEFAULT
+};
+
+struct Cohere;
 
 #[derive(Deserialize)]
 struct Embedded {
@@ -22,13 +32,13 @@ struct Embeddings {
     float: Vec<Vector>,
 }
 
-impl Provider for Cohere {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
+impl EmbedApi for Cohere {
+    fn model(&self) -> Option<&'static str> {
+        Some("embed-v4.0")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("embed-v4.0", 1536))
+    fn dimension(&self) -> Option<usize> {
+        Some(1536)
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -53,9 +63,38 @@ impl Provider for Cohere {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/v2/embed"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         let Embedded { embeddings, meta } = read::parse(body)?;
         let tokens = meta.get("billed_units").and_then(|units| read::tokens(units, &["input_tokens"]));
         read::answer(embeddings.float, tokens, count)
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    results: Vec<Option<read::Score>>,
+}
+
+impl RerankApi for Cohere {
+    fn model(&self) -> Option<&'static str> {
+        Some("rerank-v3.5")
+    }
+
+    fn path(&self) -> &'static str {
+        "/v2/rerank"
+    }
+
+    fn max_batch(&self) -> usize {
+        1000
+    }
+
+    fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value {
+        json!({"model": reranker.model, "query": query, "documents": texts})
+    }
+
+    /// Cohere bills searches and does not count tokens.
+    fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
+        let Reply { results } = read::parse(body)?;
+        read::scores(results, None, count)
     }
 }

@@ -2,7 +2,7 @@
 //! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
 
 use super::read::Vector;
-use super::{Answer, Auth, HttpRequest, Provider, Unusable, read, task, url};
+use super::{Address, Auth, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
@@ -10,7 +10,15 @@ use serde_json::{Value, json};
 
 const BASE: &str = "https://generativelanguage.googleapis.com/v1beta";
 
-pub struct Gemini;
+pub const PROVIDER: Provider = Provider {
+    name: "gemini",
+    address: Address::Default(BASE),
+    auth: Auth::Header("x-goog-api-key"),
+    embed: Some(&Gemini),
+    ..Provider::DEFAULT
+};
+
+struct Gemini;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,17 +34,13 @@ struct Embedding {
     values: Vector,
 }
 
-impl Provider for Gemini {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
+impl EmbedApi for Gemini {
+    fn model(&self) -> Option<&'static str> {
+        Some("gemini-embedding-001")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("gemini-embedding-001", 3072))
-    }
-
-    fn auth(&self) -> Auth {
-        Auth::Header("x-goog-api-key")
+    fn dimension(&self) -> Option<usize> {
+        Some(3072)
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -70,7 +74,7 @@ impl Provider for Gemini {
         }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         let Embedded { embeddings, usage_metadata } = read::parse(body)?;
         let tokens = read::tokens(&usage_metadata, &["promptTokenCount"]);
         let vectors = embeddings.into_iter().map(|embedding| embedding.unwrap_or_default().values);

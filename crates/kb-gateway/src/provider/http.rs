@@ -2,7 +2,7 @@
 //! JSON pointers (RFC 6901) into the reply.
 
 use super::read::{self, Vector};
-use super::{Answer, HttpRequest, Provider, Unusable, task, url};
+use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, task, url};
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,23 +11,20 @@ const METHODS: [&str; 3] = ["POST", "PUT", "PATCH"];
 /// Placeholders that are replaced by a whole value, not by a part of a string.
 const WHOLE: [&str; 3] = ["{{texts}}", "{{text}}", "{{dimension}}"];
 
-pub struct Http;
+pub const PROVIDER: Provider = Provider {
+    name: "http",
+    address: Address::Given("the URL to send texts to"),
+    needs_secret: false,
+    is_free_form: true,
+    embed: Some(&Http),
+    ..Provider::DEFAULT
+};
 
-impl Provider for Http {
-    fn base_url(&self) -> Option<&'static str> {
-        None
-    }
+struct Http;
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        None
-    }
-
-    fn needs_secret(&self) -> bool {
-        false
-    }
-
-    fn is_free_form(&self) -> bool {
-        true
+impl EmbedApi for Http {
+    fn model(&self) -> Option<&'static str> {
+        Some("")
     }
 
     /// 1 if the template has a placeholder for one text. Otherwise batch_size is the only limit.
@@ -49,9 +46,6 @@ impl Provider for Http {
 
     fn problems(&self, embedder: &Embedder) -> Vec<String> {
         let mut problems = Vec::new();
-        if embedder.base_url.is_none() {
-            problems.push("base_url: must be given: the URL to send texts to".to_string());
-        }
         let method = method(embedder);
         if !METHODS.contains(&method) {
             problems.push(format!("config.method: \"{method}\" is not one of {}", METHODS.join(", ")));
@@ -79,7 +73,7 @@ impl Provider for Http {
         }
     }
 
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         let remote = &embedder.config.remote;
         let answer: Value = read::parse(body)?;
         let items_pointer = remote.items_pointer.as_deref().unwrap_or("/data");

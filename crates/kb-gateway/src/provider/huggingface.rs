@@ -3,26 +3,26 @@
 //! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
 
 use super::read::Vector;
-use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
+use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
 
 const BASE: &str = "https://router.huggingface.co/hf-inference";
 
-pub struct HuggingFace;
+pub const PROVIDER: Provider = Provider {
+    name: "huggingface",
+    address: Address::Default(BASE),
+    needs_secret: false,
+    embed: Some(&HuggingFace),
+    ..Provider::DEFAULT
+};
 
-impl Provider for HuggingFace {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
-    }
+struct HuggingFace;
 
-    fn model(&self) -> Option<(&'static str, usize)> {
+impl EmbedApi for HuggingFace {
+    fn model(&self) -> Option<&'static str> {
         None
-    }
-
-    fn needs_secret(&self) -> bool {
-        false
     }
 
     /// The server's default for --max-client-batch-size.
@@ -62,7 +62,7 @@ impl Provider for HuggingFace {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         let vectors: Vec<Vector> = read::parse(body)?;
         let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
         if opening.eq(*b"[[[") && vectors.iter().all(|vector| vector.0.is_err()) {

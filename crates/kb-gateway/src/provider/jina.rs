@@ -1,21 +1,32 @@
 //! Jina AI. <https://api.jina.ai/redoc>
 
-use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
+use super::{
+    Address, Answer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, Vectors, read, task, url,
+};
 use kb_types::remote::EncodingFormat;
-use kb_types::{Embedder, Kind};
-use serde_json::json;
+use kb_types::{Embedder, Kind, Reranker};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 const BASE: &str = "https://api.jina.ai/v1";
 
-pub struct Jina;
+pub const PROVIDER: Provider = Provider {
+    name: "jina",
+    address: Address::Default(BASE),
+    embed: Some(&Jina),
+    rerank: Some(&Jina),
+    ..Provider::DEFAULT
+};
 
-impl Provider for Jina {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
+struct Jina;
+
+impl EmbedApi for Jina {
+    fn model(&self) -> Option<&'static str> {
+        Some("jina-embeddings-v3")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("jina-embeddings-v3", 1024))
+    fn dimension(&self) -> Option<usize> {
+        Some(1024)
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -43,7 +54,37 @@ impl Provider for Jina {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         read::openai(body, count)
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    results: Vec<Option<read::Score>>,
+    #[serde(default)]
+    usage: Value,
+}
+
+impl RerankApi for Jina {
+    fn model(&self) -> Option<&'static str> {
+        Some("jina-reranker-v2-base-multilingual")
+    }
+
+    fn path(&self) -> &'static str {
+        "/rerank"
+    }
+
+    fn max_batch(&self) -> usize {
+        1000
+    }
+
+    fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value {
+        json!({"model": reranker.model, "query": query, "documents": texts, "return_documents": false})
+    }
+
+    fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
+        let Reply { results, usage } = read::parse(body)?;
+        read::scores(results, read::tokens(&usage, &["total_tokens"]), count)
     }
 }

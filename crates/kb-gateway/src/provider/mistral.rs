@@ -1,20 +1,23 @@
 //! Mistral AI. <https://docs.mistral.ai/api/endpoint/embeddings>
 
-use super::{Answer, HttpRequest, Provider, Unusable, read, url};
+use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, url};
 use kb_types::{Embedder, Kind};
 use serde_json::json;
 
 const BASE: &str = "https://api.mistral.ai/v1";
 
-pub struct Mistral;
+pub const PROVIDER: Provider =
+    Provider { name: "mistral", address: Address::Default(BASE), embed: Some(&Mistral), ..Provider::DEFAULT };
 
-impl Provider for Mistral {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
+struct Mistral;
+
+impl EmbedApi for Mistral {
+    fn model(&self) -> Option<&'static str> {
+        Some("mistral-embed")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("mistral-embed", 1024))
+    fn dimension(&self) -> Option<usize> {
+        Some(1024)
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -33,7 +36,7 @@ impl Provider for Mistral {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         read::openai(body, count)
     }
 }

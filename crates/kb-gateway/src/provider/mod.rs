@@ -1,5 +1,7 @@
-//! The embedding APIs of hosted and self-hosted providers: how a batch of texts is written as an HTTP
-//! request, and how vectors are read from the reply. Nothing here opens a connection.
+//! The providers with an HTTP API: how texts, questions and prompts are written as requests, and how vectors,
+//! scores and text are read from the replies. Nothing here opens a connection or sees a key.
+//!
+//! A provider is a file of this folder and a line of [`PROVIDERS`].
 
 mod azure_openai;
 mod cohere;
@@ -11,37 +13,103 @@ mod mistral;
 mod ollama;
 mod openai;
 mod read;
+mod tei;
 mod vertex;
 mod voyage;
 
-pub use super::endpoint::classify::Unusable;
+pub use super::endpoint::classify::{Answer, Unusable};
 pub use super::endpoint::transport::{Auth, HttpRequest};
-pub use read::{in_order, parse, tokens};
 
-use super::endpoint::classify;
-use kb_types::{Embedder, Kind};
+use super::protocol::Prompt;
+use kb_types::error::{Error, Result as KbResult};
+use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
+use serde_json::Value;
 
-/// The vector of a text, or its error. A text may fail while others succeed.
-pub type Item = Result<Vec<f32>, Unusable>;
-/// The vectors of texts, in order.
-pub type Answer = classify::Answer<Vec<Item>>;
+/// All providers, in the order in which errors and the reference list them.
+const PROVIDERS: &[&Provider] = &[
+    &openai::PROVIDER,
+    &azure_openai::PROVIDER,
+    &ollama::PROVIDER,
+    &huggingface::PROVIDER,
+    &gemini::PROVIDER,
+    &vertex::PROVIDER,
+    &cohere::PROVIDER,
+    &voyage::PROVIDER,
+    &jina::PROVIDER,
+    &mistral::PROVIDER,
+    &tei::PROVIDER,
+    &http::PROVIDER,
+];
+
+/// A provider with the APIs that it offers.
+pub struct Provider {
+    pub name: &'static str,
+    pub address: Address,
+    pub auth: Auth,
+    /// Whether the default base_url answers only requests with a key.
+    pub needs_secret: bool,
+    /// Whether the row of the service decides what is sent, so that a request could address any other server.
+    pub is_free_form: bool,
+    /// A remark that follows the name in the hint of an error.
+    pub remark: Option<&'static str>,
+    pub embed: Option<&'static dyn EmbedApi>,
+    pub rerank: Option<&'static dyn RerankApi>,
+    pub chat: Option<&'static dyn ChatApi>,
+}
+
+/// The default base_url of a provider.
+pub enum Address {
+    Default(&'static str),
+    /// There is none, and base_url must be given. Describes what it must be.
+    Given(&'static str),
+}
+
+impl Provider {
+    const DEFAULT: Provider = Provider {
+        name: "",
+        address: Address::Given(""),
+        auth: Auth::Bearer,
+        needs_secret: true,
+        is_free_form: false,
+        remark: None,
+        embed: None,
+        rerank: None,
+        chat: None,
+    };
+
+    /// The default base_url. None if it must be given.
+    pub fn base_url(&self) -> Option<&'static str> {
+        match self.address {
+            Address::Default(url) => Some(url),
+            Address::Given(_) => None,
+        }
+    }
+
+    fn offers(&self, kind: ServiceKind) -> bool {
+        match kind {
+            ServiceKind::Embedder => self.embed.is_some(),
+            ServiceKind::Reranker => self.rerank.is_some(),
+            ServiceKind::Llm => self.chat.is_some(),
+        }
+    }
+
+    /// The default model. It is '' if the address determines the model, and None if a model must be given.
+    pub fn model(&self, kind: ServiceKind) -> Option<&'static str> {
+        match kind {
+            ServiceKind::Embedder => self.embed?.model(),
+            ServiceKind::Reranker => self.rerank?.model(),
+            ServiceKind::Llm => self.chat?.model(),
+        }
+    }
+}
 
 /// The embedding API of a provider.
-pub trait Provider: Send + Sync {
-    /// The default base_url. None if it must be given.
-    fn base_url(&self) -> Option<&'static str>;
-    /// The default model and its dimension. None if a model must be given.
-    fn model(&self) -> Option<(&'static str, usize)>;
-    fn auth(&self) -> Auth {
-        Auth::Bearer
-    }
-    /// Whether requests need a key.
-    fn needs_secret(&self) -> bool {
-        true
-    }
-    /// Whether the embedder's row decides what is sent, so that a request could address any other service.
-    fn is_free_form(&self) -> bool {
-        false
+pub trait EmbedApi: Send + Sync {
+    /// See [`Provider::model`].
+    fn model(&self) -> Option<&'static str>;
+    /// The dimension of the default model. None if a dimension must be given.
+    fn dimension(&self) -> Option<usize> {
+        None
     }
     /// The most texts of a request.
     fn max_batch(&self, embedder: &Embedder) -> usize;
@@ -56,40 +124,78 @@ pub trait Provider: Send + Sync {
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest;
     /// Reads the reply for `count` texts. The error describes a fault of the whole reply without repeating
     /// it.
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable>;
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable>;
 }
 
-/// The names of all remote providers.
-pub const NAMES: [&str; 11] = [
-    "openai",
-    "azure_openai",
-    "ollama",
-    "huggingface",
-    "gemini",
-    "vertex",
-    "cohere",
-    "voyage",
-    "jina",
-    "mistral",
-    "http",
-];
+/// The vector of a text, or its error. A text may fail while others succeed.
+pub type Item = Result<Vec<f32>, Unusable>;
+/// The vectors of texts, in order.
+pub type Vectors = Answer<Vec<Item>>;
 
-/// The provider with this name.
-pub fn find(name: &str) -> Option<&'static dyn Provider> {
-    Some(match name {
-        "openai" => &openai::OpenAi,
-        "azure_openai" => &azure_openai::AzureOpenAi,
-        "ollama" => &ollama::Ollama,
-        "huggingface" => &huggingface::HuggingFace,
-        "gemini" => &gemini::Gemini,
-        "vertex" => &vertex::Vertex,
-        "cohere" => &cohere::Cohere,
-        "voyage" => &voyage::Voyage,
-        "jina" => &jina::Jina,
-        "mistral" => &mistral::Mistral,
-        "http" => &http::Http,
-        _ => return None,
-    })
+/// The reranking API of a provider.
+pub trait RerankApi: Send + Sync {
+    /// See [`Provider::model`].
+    fn model(&self) -> Option<&'static str>;
+    /// The path after base_url.
+    fn path(&self) -> &'static str;
+    /// The most texts of a request.
+    fn max_batch(&self) -> usize;
+    fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value;
+    /// Reads the reply for `count` texts. The error describes what is wrong without repeating the reply.
+    fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable>;
+}
+
+/// The chat API of a provider.
+pub trait ChatApi: Send + Sync {
+    /// See [`Provider::model`].
+    fn model(&self) -> Option<&'static str>;
+    /// The path after `base_url`.
+    fn path(&self, base_url: &str) -> &'static str;
+    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value;
+    /// Reads the text of a reply, and the tokens of the whole request.
+    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable>;
+}
+
+/// The provider with this name, if it has an API for this kind of service.
+pub fn find(kind: ServiceKind, name: &str) -> Option<&'static Provider> {
+    PROVIDERS.iter().copied().find(|provider| provider.name == name && provider.offers(kind))
+}
+
+/// The same with one of its APIs. Returns an error if there is no such provider.
+pub fn with_api<A>(
+    kind: ServiceKind,
+    name: &str,
+    api: impl FnOnce(&'static Provider) -> Option<A>,
+) -> KbResult<(&'static Provider, A)> {
+    let found = find(kind, name).and_then(|provider| Some((provider, api(provider)?)));
+    found.ok_or_else(|| unavailable(kind, name))
+}
+
+/// The names of the providers with an API for this kind of service.
+pub fn names(kind: ServiceKind) -> Vec<&'static str> {
+    PROVIDERS.iter().copied().filter(|provider| provider.offers(kind)).map(|provider| provider.name).collect()
+}
+
+/// The same after the names of providers inside the server, which need no connection.
+pub fn all_names(kind: ServiceKind) -> Vec<&'static str> {
+    let in_server: &[&str] = match kind {
+        ServiceKind::Embedder => &["local", "hash"],
+        ServiceKind::Reranker => &["local", "llm"],
+        ServiceKind::Llm => &[],
+    };
+    [in_server, &names(kind)].concat()
+}
+
+/// The error for an unknown provider.
+pub fn unavailable(kind: ServiceKind, name: &str) -> Error {
+    let said = |name: &str| match find(kind, name).and_then(|provider| provider.remark) {
+        Some(remark) => format!("{name} ({remark})"),
+        None => name.to_string(),
+    };
+    let mut all: Vec<String> = all_names(kind).into_iter().map(said).collect();
+    let last = all.pop().unwrap_or_default();
+    let available = format!("{} and {last}", all.join(", "));
+    Error::ProviderUnavailable { provider: name.to_string(), available }
 }
 
 /// The URL, from the embedder's own base_url and path or the defaults.

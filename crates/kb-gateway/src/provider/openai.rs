@@ -1,27 +1,35 @@
-//! OpenAI, and every server that speaks its embeddings API.
-//! <https://platform.openai.com/docs/api-reference/embeddings/create>
+//! OpenAI, and every server that speaks its APIs.
+//! <https://platform.openai.com/docs/api-reference/embeddings/create> and
+//! <https://platform.openai.com/docs/api-reference/chat/create>
 
-use super::{Answer, HttpRequest, Provider, Unusable, read, url};
+use super::{
+    Address, Answer, ChatApi, EmbedApi, HttpRequest, Prompt, Provider, Unusable, Vectors, read, url,
+};
 use kb_types::remote::EncodingFormat;
-use kb_types::{Embedder, Kind};
-use serde_json::json;
+use kb_types::{Embedder, Kind, Llm};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 const BASE: &str = "https://api.openai.com/v1";
 
-pub struct OpenAi;
+pub const PROVIDER: Provider = Provider {
+    name: "openai",
+    address: Address::Default(BASE),
+    remark: Some("and whatever speaks its protocol, by base_url"),
+    embed: Some(&OpenAi),
+    chat: Some(&OpenAi),
+    ..Provider::DEFAULT
+};
 
-impl Provider for OpenAi {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
+struct OpenAi;
+
+impl EmbedApi for OpenAi {
+    fn model(&self) -> Option<&'static str> {
+        Some("text-embedding-3-small")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("text-embedding-3-small", 1536))
-    }
-
-    /// A self-hosted server may need no key.
-    fn needs_secret(&self) -> bool {
-        false
+    fn dimension(&self) -> Option<usize> {
+        Some(1536)
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -51,7 +59,7 @@ impl Provider for OpenAi {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, path), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         read::openai(body, count)
     }
 }
@@ -61,4 +69,67 @@ fn host_and_path(base: &str) -> (&str, &str) {
     let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     (host, path.trim_matches('/'))
+}
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+    #[serde(default)]
+    usage: Value,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Message,
+    /// Some gateways report an error here.
+    #[serde(default)]
+    error: Value,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    content: Option<String>,
+}
+
+impl ChatApi for OpenAi {
+    fn model(&self) -> Option<&'static str> {
+        Some("gpt-4o-mini")
+    }
+
+    /// As for embeddings, base_url is accepted with /v1 and without.
+    fn path(&self, base_url: &str) -> &'static str {
+        if host_and_path(base_url).1.is_empty() { "/v1/chat/completions" } else { "/chat/completions" }
+    }
+
+    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value {
+        let mut body = json!({
+            "model": llm.model,
+            "messages": [
+                {"role": "system", "content": prompt.system},
+                {"role": "user", "content": prompt.user},
+            ],
+            "stream": false,
+        });
+        if let Some(millis) = llm.config.temperature_millis {
+            body["temperature"] = json!(f64::from(millis) / 1000.0);
+        }
+        // OpenAI's newer models refuse max_tokens, but other servers know only that.
+        if let Some(most) = llm.config.max_output_tokens {
+            let is_own = llm.base_url.as_deref().is_none_or(|base| base.contains("://api.openai.com"));
+            body[if is_own { "max_completion_tokens" } else { "max_tokens" }] = json!(most);
+        }
+        body
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
+        let Completion { choices, usage } = read::parse(body)?;
+        let choice = choices.into_iter().next();
+        let choice = choice.ok_or_else(|| Unusable::Unreadable("the answer has no message".to_string()))?;
+        if !choice.error.is_null() {
+            return Err(Unusable::Unreadable("the answer is an error".to_string()));
+        }
+        // A model that used all its tokens for reasoning returns no text, but is paid for.
+        let value = choice.message.content.unwrap_or_default();
+        Ok(Answer { value, tokens: read::tokens(&usage, &["total_tokens"]) })
+    }
 }

@@ -1,6 +1,6 @@
-//! Reads replies of providers: JSON directly into f32, with a vector for each text, in order.
+//! Reads replies of providers: JSON directly into f32, with a vector or a score for each text, in order.
 
-use super::{Answer, Item, Unusable};
+use super::{Answer, Item, Unusable, Vectors};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -21,7 +21,7 @@ fn unexpected(error: &serde_json::Error) -> String {
 }
 
 /// The answer, if there are as many vectors as texts.
-pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<Answer, Unusable> {
+pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<Vectors, Unusable> {
     if vectors.len() != count {
         return Err(format!("{} vectors came back for {count} texts", vectors.len()).into());
     }
@@ -193,7 +193,7 @@ struct OpenAiItem {
 /// Reads a reply in OpenAI's format:
 /// `{"data": [{"index": 0, "embedding": […]}], "usage": {"total_tokens": 7}}`. Vectors are sorted by `index`.
 /// If no item has one, they keep their order.
-pub fn openai(body: &[u8], texts: usize) -> Result<Answer, Unusable> {
+pub fn openai(body: &[u8], texts: usize) -> Result<Vectors, Unusable> {
     let OpenAiAnswer { data, usage } = parse(body)?;
     let tokens = tokens(&usage, &["total_tokens", "prompt_tokens"]);
     let data = data.into_iter().map(Option::unwrap_or_default);
@@ -207,7 +207,7 @@ pub fn openai(body: &[u8], texts: usize) -> Result<Answer, Unusable> {
 
 /// The items for each text, in the order of the texts. A text whose index is missing or occurs twice gets no
 /// item. An index that no text has makes all indexes meaningless.
-pub fn in_order<T: Default>(
+fn in_order<T: Default>(
     items: impl IntoIterator<Item = (Option<usize>, T)>,
     texts: usize,
 ) -> Result<Vec<T>, Unusable> {
@@ -220,4 +220,71 @@ pub fn in_order<T: Default>(
     }
     let only = |mut place: Vec<T>| if place.len() == 1 { place.pop() } else { None };
     Ok(places.into_iter().map(|place| only(place).unwrap_or_default()).collect())
+}
+
+/// The score of a text, in the format of most providers.
+#[derive(Default, Deserialize)]
+pub struct Score {
+    #[serde(default)]
+    index: Value,
+    #[serde(default, alias = "score")]
+    relevance_score: Value,
+}
+
+/// The scores in the order of the texts. A text without a valid score comes last, because the scores of the
+/// others are paid for and some servers omit irrelevant texts. Returns an error if no text has a score.
+pub fn scores(
+    items: Vec<Option<Score>>,
+    tokens: Option<u64>,
+    count: usize,
+) -> Result<Answer<Vec<f64>>, Unusable> {
+    let items = items.into_iter().map(|item| {
+        let Score { index, relevance_score } = item.unwrap_or_default();
+        (index.as_u64().map(|index| index as usize), relevance_score.as_f64())
+    });
+    let scores: Vec<Option<f64>> = in_order(items, count)?;
+    if count > 0 && scores.iter().all(Option::is_none) {
+        return Err(format!("no score came back for any of {count} texts").into());
+    }
+    let last = scores.iter().flatten().copied().fold(0.0, f64::min);
+    Ok(Answer { value: scores.into_iter().map(|score| score.unwrap_or(last)).collect(), tokens })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn scores_are_put_in_the_order_of_the_texts_and_each_has_one() {
+        let read = |list: &[(usize, f64)], count| {
+            let items: Value =
+                list.iter().map(|(index, score)| json!({"index": index, "score": score})).collect();
+            scores(serde_json::from_value(items).unwrap(), None, count).map(|answer| answer.value)
+        };
+        assert_eq!(read(&[(2, 0.9), (0, 0.5), (1, 0.1)], 3).unwrap(), [0.5, 0.1, 0.9]);
+        for (wrong, count) in
+            [(&[(0, 0.9), (0, 0.1)][..], 2), (&[(0, 0.9), (2, 0.1)], 2), (&[(0, 0.9), (1, 0.1)], 1), (&[], 2)]
+        {
+            assert!(matches!(read(wrong, count), Err(Unusable::Unreadable(_))), "{wrong:?}");
+        }
+        assert_eq!(read(&[], 0).unwrap(), [0.0; 0]);
+    }
+
+    #[test]
+    fn a_text_without_a_score_comes_last_and_others_keep_theirs() {
+        for (items, expected) in [
+            (json!([{"index": 0, "score": 0.9}]), [0.9, 0.0, 0.0]),
+            (json!([{"index": 2, "score": 0.9}, {"index": 1, "score": -2.5}]), [-2.5, -2.5, 0.9]),
+            (json!([{"index": 0, "score": null}, {"index": 1, "score": 0.5}, {"index": 2}]), [0.0, 0.5, 0.0]),
+            (json!([{"index": 0, "score": "NaN"}, {"index": 1, "score": 0.5}, null]), [0.0, 0.5, 0.0]),
+            (
+                json!([{"index": 0, "score": 0.4}, {"index": 0, "score": 0.5}, {"index": 1, "score": 0.6}]),
+                [0.0, 0.6, 0.0],
+            ),
+        ] {
+            let read = scores(serde_json::from_value(items.clone()).unwrap(), None, 3);
+            assert_eq!(read.unwrap().value, expected, "{items}");
+        }
+    }
 }

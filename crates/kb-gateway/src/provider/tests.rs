@@ -8,8 +8,12 @@ use kb_types::fields::Fields;
 use kb_types::remote::{EncodingFormat, Remote};
 use serde_json::{Value, json};
 
-fn of(name: &str) -> &'static dyn Provider {
-    find(name).unwrap()
+fn of(name: &str) -> &'static dyn EmbedApi {
+    find(ServiceKind::Embedder, name).unwrap().embed.unwrap()
+}
+
+fn embedders() -> Vec<&'static str> {
+    names(ServiceKind::Embedder)
 }
 
 fn embedder(provider: &str, base_url: Option<&str>, remote: Remote) -> Embedder {
@@ -32,18 +36,33 @@ fn request_of(embedder: &Embedder, kind: Kind) -> HttpRequest {
 }
 
 #[test]
-fn every_name_has_a_provider_and_no_other_name_has() {
-    for name in NAMES {
-        assert!(find(name).is_some(), "{name}");
+fn a_provider_is_found_by_its_name_for_what_it_offers_only() {
+    for kind in [ServiceKind::Embedder, ServiceKind::Reranker, ServiceKind::Llm] {
+        for provider in PROVIDERS {
+            let found = find(kind, provider.name).map(|found| found.name);
+            assert_eq!(found, provider.offers(kind).then_some(provider.name), "{kind}: {}", provider.name);
+        }
+        for name in ["", "OpenAI", "hash", "local", "llm", "openai "] {
+            assert!(find(kind, name).is_none(), "{kind}: {name}");
+        }
     }
-    for name in ["", "OpenAI", "hash", "local", "openai "] {
-        assert!(find(name).is_none(), "{name}");
-    }
+    let distinct: std::collections::BTreeSet<&str> = PROVIDERS.iter().map(|provider| provider.name).collect();
+    assert_eq!(distinct.len(), PROVIDERS.len());
+}
+
+#[test]
+fn the_hint_for_an_unknown_provider_lists_those_of_its_kind() {
+    let hint = |kind| unavailable(kind, "nope").hint().unwrap();
+    assert_eq!(
+        hint(ServiceKind::Llm),
+        "Available are openai (and whatever speaks its protocol, by base_url) and ollama."
+    );
+    assert!(hint(ServiceKind::Reranker).starts_with("Available are local, llm, cohere, "));
 }
 
 #[test]
 fn every_key_is_one_that_the_configuration_knows() {
-    for name in NAMES {
+    for name in embedders() {
         for key in of(name).keys() {
             let value = json!({ (*key): null });
             let mut fields = Fields::new("config", &value);
@@ -353,10 +372,12 @@ fn every_problem_of_a_template_is_reported() {
 }
 
 #[test]
-fn a_provider_without_an_address_of_its_own_asks_for_one() {
-    for provider in NAMES {
-        let asks = of(provider).problems(&plain(provider)).iter().any(|it| it.starts_with("base_url: "));
-        assert_eq!(asks, of(provider).base_url().is_none(), "{provider}");
+fn a_provider_has_an_address_or_says_what_is_to_be_given() {
+    for provider in PROVIDERS {
+        match provider.address {
+            Address::Default(url) => assert!(url.starts_with("http"), "{}", provider.name),
+            Address::Given(what) => assert!(!what.is_empty(), "{}", provider.name),
+        }
     }
 }
 

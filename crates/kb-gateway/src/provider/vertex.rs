@@ -2,13 +2,22 @@
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api>
 
 use super::read::Vector;
-use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
+use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-pub struct Vertex;
+pub const PROVIDER: Provider = Provider {
+    name: "vertex",
+    address: Address::Given(
+        "https://REGION-aiplatform.googleapis.com/v1/projects/PROJECT/locations/REGION/publishers/google/models",
+    ),
+    embed: Some(&Vertex),
+    ..Provider::DEFAULT
+};
+
+struct Vertex;
 
 #[derive(Deserialize)]
 struct Predicted {
@@ -28,13 +37,13 @@ struct Embedding {
     statistics: Value,
 }
 
-impl Provider for Vertex {
-    fn base_url(&self) -> Option<&'static str> {
-        None
+impl EmbedApi for Vertex {
+    fn model(&self) -> Option<&'static str> {
+        Some("gemini-embedding-001")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("gemini-embedding-001", 3072))
+    fn dimension(&self) -> Option<usize> {
+        Some(3072)
     }
 
     fn max_batch(&self, embedder: &Embedder) -> usize {
@@ -43,17 +52,6 @@ impl Provider for Vertex {
 
     fn keys(&self) -> &'static [&'static str] {
         &["dimensions", "document_task", "query_task"]
-    }
-
-    fn problems(&self, embedder: &Embedder) -> Vec<String> {
-        if embedder.base_url.is_some() {
-            return Vec::new();
-        }
-        vec![
-            "base_url: must be given: https://REGION-aiplatform.googleapis.com/v1/projects/PROJECT/\
-             locations/REGION/publishers/google/models"
-                .to_string(),
-        ]
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
@@ -73,7 +71,7 @@ impl Provider for Vertex {
         }
     }
 
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         let Predicted { predictions } = read::parse(body)?;
         let (mut vectors, mut tokens) = (Vec::with_capacity(count), Some(0));
         for prediction in predictions {

@@ -1,20 +1,32 @@
-//! Voyage AI. <https://docs.voyageai.com/reference/embeddings-api>
+//! Voyage AI. <https://docs.voyageai.com/reference/embeddings-api> and
+//! <https://docs.voyageai.com/reference/reranker-api>
 
-use super::{Answer, HttpRequest, Provider, Unusable, read, task, url};
-use kb_types::{Embedder, Kind};
-use serde_json::json;
+use super::{
+    Address, Answer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, Vectors, read, task, url,
+};
+use kb_types::{Embedder, Kind, Reranker};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 const BASE: &str = "https://api.voyageai.com/v1";
 
-pub struct Voyage;
+pub const PROVIDER: Provider = Provider {
+    name: "voyage",
+    address: Address::Default(BASE),
+    embed: Some(&Voyage),
+    rerank: Some(&Voyage),
+    ..Provider::DEFAULT
+};
 
-impl Provider for Voyage {
-    fn base_url(&self) -> Option<&'static str> {
-        Some(BASE)
+struct Voyage;
+
+impl EmbedApi for Voyage {
+    fn model(&self) -> Option<&'static str> {
+        Some("voyage-3.5")
     }
 
-    fn model(&self) -> Option<(&'static str, usize)> {
-        Some(("voyage-3.5", 1024))
+    fn dimension(&self) -> Option<usize> {
+        Some(1024)
     }
 
     fn max_batch(&self, _embedder: &Embedder) -> usize {
@@ -39,7 +51,41 @@ impl Provider for Voyage {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Answer, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
         read::openai(body, count)
+    }
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    data: Vec<Option<read::Score>>,
+    #[serde(default)]
+    usage: Value,
+}
+
+impl RerankApi for Voyage {
+    fn model(&self) -> Option<&'static str> {
+        Some("rerank-2.5")
+    }
+
+    fn path(&self) -> &'static str {
+        "/rerank"
+    }
+
+    fn max_batch(&self) -> usize {
+        1000
+    }
+
+    /// Requests truncation of texts that are too long, which is the default of other providers.
+    fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value {
+        json!({
+            "model": reranker.model, "query": query, "documents": texts, "return_documents": false,
+            "truncation": true,
+        })
+    }
+
+    fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
+        let Reply { data, usage } = read::parse(body)?;
+        read::scores(data, read::tokens(&usage, &["total_tokens"]), count)
     }
 }

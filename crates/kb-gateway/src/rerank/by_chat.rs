@@ -4,8 +4,8 @@ use super::super::chat::Chat;
 use super::super::endpoint::usage::Usage;
 use super::super::services::Caller;
 use super::prompt;
-use kb_types::error::{Error, Object, Result};
-use kb_types::{Reranker, Scoring};
+use kb_types::error::{Error, Result};
+use kb_types::{Reranker, Scoring, ServiceKind};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
@@ -25,7 +25,7 @@ pub async fn scores(
     for part in texts.chunks(reranker.config.batch_size.unwrap_or(usize::MAX)) {
         let answer = chat.ask(prompt::of_many(query, part), caller, usage).await?;
         let read = prompt::read_many(&answer, part.len()).map_err(|problem| Error::Service {
-            what: Object::Reranker,
+            kind: ServiceKind::Reranker,
             id: reranker.id.clone(),
             problem,
             passing: true,

@@ -5,10 +5,10 @@ use super::super::endpoint::call::Operation;
 use super::super::endpoint::classify::{Answer, Unusable};
 use super::super::endpoint::transport::HttpRequest;
 use super::super::endpoint::usage::Usage;
+use super::super::provider::{self, RerankApi};
 use super::super::services::{Caller, Service, Services, estimate};
-use super::{Dialect, find};
-use kb_types::Reranker;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::Result;
+use kb_types::{Reranker, ServiceKind};
 use std::borrow::Cow;
 
 /// The most bytes of a reply besides its scores, and of each score. Texts are not requested back.
@@ -20,7 +20,7 @@ const PROBE: &str = "text";
 /// The operation of scoring texts.
 struct Scores<'a> {
     reranker: &'a Reranker,
-    dialect: &'static dyn Dialect,
+    api: &'static dyn RerankApi,
     service: &'a Service,
     query: &'a str,
     texts: Cow<'a, [String]>,
@@ -33,7 +33,7 @@ impl Operation for Scores<'_> {
         HttpRequest {
             method: "POST".to_string(),
             url: self.service.url(),
-            body: self.dialect.body(self.reranker, self.query, &self.texts),
+            body: self.api.body(self.reranker, self.query, &self.texts),
         }
     }
 
@@ -42,7 +42,7 @@ impl Operation for Scores<'_> {
     }
 
     fn read(&self, body: &[u8]) -> std::result::Result<Answer<Vec<f64>>, Unusable> {
-        self.dialect.read(body, self.texts.len())
+        self.api.read(body, self.texts.len())
     }
 
     fn probe(&self) -> Self {
@@ -60,23 +60,24 @@ pub async fn scores(
     caller: &Caller,
     usage: &mut Usage,
 ) -> Result<Vec<f64>> {
-    let dialect = find(&reranker.provider)
-        .ok_or_else(|| Error::ProviderUnavailable { provider: reranker.provider.clone() })?;
+    let kind = ServiceKind::Reranker;
+    let (provider, api) = provider::with_api(kind, &reranker.provider, |provider| provider.rerank)?;
     let remote = reranker.config.remote.clone();
     let service = Service {
-        what: Object::Reranker,
+        kind,
         id: reranker.id.clone(),
-        base_url: reranker.base_url.as_deref().or(dialect.base_url()).unwrap_or_default().to_string(),
-        path: remote.path.clone().unwrap_or_else(|| dialect.path().to_string()),
+        base_url: reranker.base_url.as_deref().or(provider.base_url()).unwrap_or_default().to_string(),
+        auth: provider.auth,
+        path: remote.path.clone().unwrap_or_else(|| api.path().to_string()),
         remote,
     };
     let endpoint = services.endpoint(&service, access)?;
-    let most = reranker.config.batch_size.unwrap_or(usize::MAX).min(dialect.max_batch()).max(1);
+    let most = reranker.config.batch_size.unwrap_or(usize::MAX).min(api.max_batch()).max(1);
     let mut all = Vec::with_capacity(texts.len());
     for part in texts.chunks(most) {
         let tokens = estimate(part.iter().map(String::as_str)) + estimate([query]) * part.len() as u64;
         let operation =
-            Scores { reranker: &reranker, dialect, service: &service, query, texts: Cow::Borrowed(part) };
+            Scores { reranker: &reranker, api, service: &service, query, texts: Cow::Borrowed(part) };
         all.extend(service.call(&endpoint, &operation, tokens, caller, usage).await?);
         usage.texts += part.len() as u64;
     }

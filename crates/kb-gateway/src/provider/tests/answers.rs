@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(provider: &str, body: &str, count: usize) -> Result<Answer, Unusable> {
+fn read(provider: &str, body: &str, count: usize) -> Result<Vectors, Unusable> {
     of(provider).read(&plain(provider), body.as_bytes(), count)
 }
 
@@ -38,7 +38,7 @@ fn written(provider: &str, first: &str, second: &str) -> String {
 
 #[test]
 fn every_answer_gives_its_vectors_and_tokens() {
-    for provider in NAMES {
+    for provider in embedders() {
         let tokens = if ["huggingface", "http"].contains(&provider) { None } else { Some(7) };
         let expected = Answer { value: vec![Ok(vec![1.5, -2.0]), Ok(vec![0.0, 3.0])], tokens };
         let body = written(provider, "[1.5, -2]", "[0, 3e0]");
@@ -48,7 +48,7 @@ fn every_answer_gives_its_vectors_and_tokens() {
 
 #[test]
 fn values_that_are_not_numbers_are_never_read_as_numbers() {
-    for provider in NAMES {
+    for provider in embedders() {
         // These are not JSON, or cannot be parsed.
         for vector in ["[1.5, NaN]", "[1.5, Infinity]", "[1.5, 1e999]"] {
             let answer = read(provider, &written(provider, vector, "[3, 4]"), 2);
@@ -61,7 +61,7 @@ fn values_that_are_not_numbers_are_never_read_as_numbers() {
 
 #[test]
 fn an_item_that_is_not_a_vector_fails_only_its_text() {
-    for provider in NAMES {
+    for provider in embedders() {
         for odd in [
             "[1.5, null]",
             "[1.5, \"2\"]",
@@ -90,7 +90,7 @@ fn an_item_that_is_not_a_vector_fails_only_its_text() {
 
 #[test]
 fn a_missing_item_fails_only_its_text() {
-    let missing = |answer: Result<Answer, Unusable>| {
+    let missing = |answer: Result<Vectors, Unusable>| {
         let items = answer.unwrap().value;
         assert_eq!(items[0], Ok(vec![3.0]));
         assert!(matches!(&items[1], Err(Unusable::Unreadable(_))), "{items:?}");
@@ -131,7 +131,7 @@ fn an_odd_token_count_costs_no_vectors_and_is_read_if_numeric() {
         ("\"many\"", None),
         ("1e300", Some(u64::MAX)),
     ] {
-        for provider in NAMES.into_iter().filter(|provider| *provider != "huggingface") {
+        for provider in embedders().into_iter().filter(|provider| *provider != "huggingface") {
             let expected = Answer { value: vec![Ok(vec![1.0])], tokens };
             let bodies = match provider {
                 "ollama" => vec![format!(r#"{{"embeddings":[[1]],"prompt_eval_count":{odd}}}"#)],
@@ -183,7 +183,7 @@ fn an_odd_token_count_costs_no_vectors_and_is_read_if_numeric() {
 
 #[test]
 fn a_truncated_reply_is_refused() {
-    for provider in NAMES {
+    for provider in embedders() {
         let body = written(provider, "[1.5, 2]", "[3, 4]");
         for end in 0..body.len() {
             let problem = read(provider, &body[..end], 2).unwrap_err().to_string();
@@ -194,7 +194,7 @@ fn a_truncated_reply_is_refused() {
 
 #[test]
 fn an_error_repeats_nothing_of_the_answer() {
-    for provider in NAMES {
+    for provider in embedders() {
         for vector in ["\"a, expected secret\"", "[\"a, expected secret\"]", "{\"secret\": 1}"] {
             let items = read(provider, &written(provider, vector, "[3]"), 2).unwrap().value;
             let problem = items[0].clone().unwrap_err().to_string();
@@ -205,7 +205,7 @@ fn an_error_repeats_nothing_of_the_answer() {
 
 #[test]
 fn a_wrong_number_of_vectors_is_refused() {
-    for provider in NAMES {
+    for provider in embedders() {
         // Indexes tell which vector is missing.
         for count in [1, 3].into_iter().filter(|_| !INDEXED.contains(&provider)) {
             let problem = read(provider, &written(provider, "[1]", "[2]"), count).unwrap_err().to_string();

@@ -1,24 +1,23 @@
 //! A Text Embeddings Inference server with a reranker.
 //! <https://huggingface.github.io/text-embeddings-inference/>
 
-use super::super::provider::parse;
-use super::{Answer, Dialect, Item, Unusable, in_order};
+use super::{Address, Answer, Provider, RerankApi, Unusable, read};
 use kb_types::Reranker;
 use serde_json::{Value, json};
 
-pub struct Tei;
+pub const PROVIDER: Provider = Provider {
+    name: "tei",
+    address: Address::Given("where the server is"),
+    needs_secret: false,
+    rerank: Some(&Tei),
+    ..Provider::DEFAULT
+};
 
-impl Dialect for Tei {
-    fn base_url(&self) -> Option<&'static str> {
-        None
-    }
+struct Tei;
 
-    fn model(&self) -> &'static str {
-        ""
-    }
-
-    fn needs_secret(&self) -> bool {
-        false
+impl RerankApi for Tei {
+    fn model(&self) -> Option<&'static str> {
+        Some("")
     }
 
     fn path(&self) -> &'static str {
@@ -36,7 +35,7 @@ impl Dialect for Tei {
     }
 
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
-        let items: Vec<Option<Item>> = parse(body)?;
-        in_order(items, None, count)
+        let items: Vec<Option<read::Score>> = read::parse(body)?;
+        read::scores(items, None, count)
     }
 }

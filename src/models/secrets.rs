@@ -1,18 +1,18 @@
-//! kb.set_secret.
+//! kb.set_secret and kb.drop_secret: keys that are stored in the database under a name.
 
-use crate::models::sql::secrets;
+use super::sql::secrets;
 use crate::pg::role::as_owner;
 use crate::pg::{report, setting};
 use crate::settings;
 use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::Reference;
-use kb_types::error::{Error, Result};
+use kb_types::error::{Error, Object, Result};
 
-/// Characters of a key at most.
+/// The most bytes of a key.
 const MAX_KEY: usize = 64 * 1024;
 
-/// Stores a key, sealed where the server has a sealing key.
-pub fn set_secret(name: &str, value: &str) -> Result<()> {
+/// Stores a key. It is sealed if the server has a sealing key.
+pub fn set(name: &str, value: &str) -> Result<()> {
     check_name(name)?;
     let argument = |problem: &str| Err(Error::Argument { argument: "value", problem: problem.into() });
     let secret = Secret::new(value);
@@ -36,8 +36,16 @@ pub fn set_secret(name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A name that an embedder can refer to.
-pub fn check_name(name: &str) -> Result<()> {
+pub fn drop(name: &str) -> Result<()> {
+    check_name(name)?;
+    if as_owner(|| secrets::delete(name))? {
+        return Ok(());
+    }
+    Err(Error::NotFound { what: Object::Secret, id: name.into() })
+}
+
+/// A service must be able to refer to the name.
+fn check_name(name: &str) -> Result<()> {
     match Reference::parse(&format!("kb:{name}")) {
         Ok(_) => Ok(()),
         Err(problem) => Err(Error::Argument { argument: "name", problem: problem.into() }),

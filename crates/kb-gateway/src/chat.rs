@@ -1,8 +1,5 @@
 //! Chat models at endpoints: writes a prompt as a request and reads the text of the reply.
 
-mod ollama;
-mod openai;
-
 use super::endpoint::access::Access;
 use super::endpoint::call::{Endpoint, Operation};
 use super::endpoint::classify::{Answer, Unusable};
@@ -10,42 +7,16 @@ use super::endpoint::transport::HttpRequest;
 use super::endpoint::usage::Usage;
 use super::frame::MAX_CHAT;
 use super::protocol::Prompt;
+use super::provider::{self, ChatApi};
 use super::services::{Caller, Service, Services, estimate};
-use kb_types::Llm;
-use kb_types::error::{Error, Object, Result};
-use serde_json::Value;
+use kb_types::error::Result;
+use kb_types::{Llm, ServiceKind};
 use std::sync::Arc;
-
-/// The chat API of a provider.
-pub trait Dialect: Send + Sync {
-    /// The default base_url.
-    fn base_url(&self) -> &'static str;
-    /// The default model. None if a model must be given.
-    fn model(&self) -> Option<&'static str>;
-    /// Whether the default base_url answers only requests with a key.
-    fn needs_secret(&self) -> bool;
-    /// The path after `base_url`.
-    fn path(&self, base_url: &str) -> &'static str;
-    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value;
-    /// Reads the text of a reply, and the tokens of the whole request.
-    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable>;
-}
-
-/// The names of all providers of chat models.
-pub const NAMES: [&str; 2] = ["openai", "ollama"];
-
-pub fn find(name: &str) -> Option<&'static dyn Dialect> {
-    Some(match name {
-        "openai" => &openai::OpenAi,
-        "ollama" => &ollama::Ollama,
-        _ => return None,
-    })
-}
 
 /// A chat model with its endpoint.
 pub struct Chat {
     llm: Llm,
-    dialect: &'static dyn Dialect,
+    api: &'static dyn ChatApi,
     service: Service,
     endpoint: Arc<Endpoint>,
 }
@@ -60,8 +31,8 @@ impl Operation for Exchange<'_> {
     type Output = String;
 
     fn request(&self) -> HttpRequest {
-        let Chat { llm, dialect, service, .. } = self.chat;
-        HttpRequest { method: "POST".to_string(), url: service.url(), body: dialect.body(llm, &self.prompt) }
+        let Chat { llm, api, service, .. } = self.chat;
+        HttpRequest { method: "POST".to_string(), url: service.url(), body: api.body(llm, &self.prompt) }
     }
 
     fn max_reply(&self) -> usize {
@@ -69,7 +40,7 @@ impl Operation for Exchange<'_> {
     }
 
     fn read(&self, body: &[u8]) -> std::result::Result<Answer<String>, Unusable> {
-        let mut answer = self.chat.dialect.read(body)?;
+        let mut answer = self.chat.api.read(body)?;
         // A long answer is shortened and not refused, because it is paid for.
         let most = answer.value.floor_char_boundary(MAX_CHAT);
         answer.value.truncate(most);
@@ -85,15 +56,15 @@ impl Operation for Exchange<'_> {
 impl Chat {
     /// Checks the access to the model.
     pub fn open(services: &Services, llm: &Llm, access: &Access) -> Result<Chat> {
-        let dialect = find(&llm.provider)
-            .ok_or_else(|| Error::ProviderUnavailable { provider: llm.provider.clone() })?;
-        let base_url = llm.base_url.as_deref().unwrap_or(dialect.base_url()).to_string();
+        let kind = ServiceKind::Llm;
+        let (provider, api) = provider::with_api(kind, &llm.provider, |provider| provider.chat)?;
+        let base_url = llm.base_url.as_deref().or(provider.base_url()).unwrap_or_default().to_string();
         let own = llm.config.remote.path.clone();
-        let path = own.unwrap_or_else(|| dialect.path(&base_url).to_string());
+        let path = own.unwrap_or_else(|| api.path(&base_url).to_string());
         let remote = llm.config.remote.clone();
-        let service = Service { what: Object::Llm, id: llm.id.clone(), base_url, path, remote };
+        let service = Service { kind, id: llm.id.clone(), base_url, auth: provider.auth, path, remote };
         let endpoint = services.endpoint(&service, access)?;
-        Ok(Chat { llm: llm.clone(), dialect, service, endpoint })
+        Ok(Chat { llm: llm.clone(), api, service, endpoint })
     }
 
     /// Asks the model. Adds the cost to `usage`, even if it fails.
