@@ -20,6 +20,7 @@ pub mod probe;
 pub mod regclass;
 pub mod report;
 pub mod role;
+pub mod row;
 pub mod row_bytes;
 pub mod setting;
 pub mod snapshot;

@@ -10,10 +10,11 @@
 //! [`write`], too.
 
 use super::plans::plan;
+pub use super::row::{FromRow, Row};
 use super::{extension_version, pinned_settings, setting};
 use kb_types::Json;
 use kb_types::error::{Error, Result};
-use pgrx::datum::{FromDatum, IntoDatum};
+use pgrx::datum::IntoDatum;
 use pgrx::{JsonB, pg_sys};
 use serde_json::Value;
 use std::ffi::{CString, c_char};
@@ -148,54 +149,6 @@ unsafe fn new_array(element: pg_sys::Oid, count: usize, size: usize) -> (pg_sys:
     }
 }
 
-/// A row of a result, whose columns are numbered from 0.
-pub struct Row {
-    tuple: pg_sys::HeapTuple,
-    columns: pg_sys::TupleDesc,
-}
-
-impl Row {
-    /// A column that may be NULL. Returns an internal error if the column does not have the PostgreSQL type
-    /// of `T`, because reading another type as `T` could follow an arbitrary pointer.
-    pub fn opt<T: FromDatum + IntoDatum>(&self, column: usize) -> Result<Option<T>> {
-        let mut is_null = false;
-        // SAFETY: the tuple and its descriptor live until SPI_finish, after which no Row exists. The datum
-        // has T's own type, and T copies what it needs.
-        unsafe {
-            let number = column as i32 + 1;
-            let oid = pg_sys::SPI_gettypeid(self.columns, number);
-            if oid != T::type_oid() {
-                return Err(Error::Internal(format!(
-                    "column {column} of a result has type {}, not {}",
-                    oid.to_u32(),
-                    T::type_oid().to_u32()
-                )));
-            }
-            let datum = pg_sys::SPI_getbinval(self.tuple, self.columns, number, &mut is_null);
-            Ok(T::from_polymorphic_datum(datum, is_null, oid))
-        }
-    }
-
-    /// A column that is never NULL.
-    pub fn get<T: FromDatum + IntoDatum>(&self, column: usize) -> Result<T> {
-        self.opt(column)?.ok_or_else(|| Error::Internal(format!("column {column} of a result is NULL")))
-    }
-
-    pub fn json(&self, column: usize) -> Result<Value> {
-        Ok(self.opt::<JsonB>(column)?.map_or(Value::Null, |j| j.0))
-    }
-
-    pub fn uuid(&self, column: usize) -> Result<uuid::Uuid> {
-        Ok(super::uuid::from_pg(self.get::<pgrx::Uuid>(column)?))
-    }
-
-    /// An array of uuids, which is empty for NULL.
-    pub fn uuids(&self, column: usize) -> Result<Vec<uuid::Uuid>> {
-        let found = self.opt::<Vec<pgrx::Uuid>>(column)?.unwrap_or_default();
-        Ok(found.into_iter().map(super::uuid::from_pg).collect())
-    }
-}
-
 /// How a statement uses snapshots and workers.
 #[derive(Clone, Copy, PartialEq)]
 enum How {
@@ -269,7 +222,7 @@ pub(super) unsafe fn result_rows<T>(mut each: impl FnMut(&Row) -> Result<T>) -> 
         let count = if table.is_null() { 0 } else { (*table).numvals as usize };
         let mut rows = Vec::with_capacity(count);
         for i in 0..count {
-            rows.push(each(&Row { tuple: *(*table).vals.add(i), columns: (*table).tupdesc })?);
+            rows.push(each(&Row::new(*(*table).vals.add(i), (*table).tupdesc))?);
         }
         Ok(rows)
     }

@@ -1,7 +1,9 @@
 //! The tenants to which the roles of the session are bound, from kb.tenant_roles.
 
 use super::role;
-use super::watched::{self, Columns, Kept};
+use super::row::Row;
+use super::watched::{self, Kept};
+use kb_types::error::Result;
 use kb_types::tenancy::{Bound, in_common};
 use pgrx::datum::FromDatum;
 use pgrx::pg_sys;
@@ -12,12 +14,6 @@ use std::rc::Rc;
 thread_local! {
     static BOUND: RefCell<Kept<pg_sys::Oid, Bound>> = RefCell::default();
 }
-
-const TABLE: &CStr = c"tenant_roles";
-/// The numbers of its columns.
-const ROLE_NAME: usize = 1;
-const ROLE: usize = 2;
-const TENANT: usize = 3;
 
 /// The tenants for which the session may act, or None if it may act for any. A role is bound as the roles are
 /// whose rights it has. The login role, the role of SET ROLE, and the role whose rights apply now (the owner
@@ -47,10 +43,11 @@ fn of(role: pg_sys::Oid) -> Bound {
             return None;
         }
         let mut tenants = Vec::new();
-        watched::scan(TABLE, None, |row| {
-            if binds(row, role) {
-                tenants.extend(row.text(TENANT));
+        watched::scan(c"tenant_roles", None, |row| {
+            if binds(row, role)? {
+                tenants.push(row.get("tenant_id")?);
             }
+            Ok(())
         });
         tenants.sort();
         tenants.dedup();
@@ -60,16 +57,16 @@ fn of(role: pg_sys::Oid) -> Bound {
 
 /// Whether a row binds a role: the row names the role, or one whose rights the role has. The oid still
 /// identifies a role that was renamed, and the name one of a restored dump.
-fn binds(row: &Columns, role: pg_sys::Oid) -> bool {
+fn binds(row: &Row, role: pg_sys::Oid) -> Result<bool> {
     // SAFETY: the column is of type name; look-ups by name and oid.
     let by_name = unsafe {
-        row.datum(ROLE_NAME)
+        row.raw("role_name")?
             .and_then(|name| <&CStr>::from_datum(name, false))
             .map_or(pg_sys::InvalidOid, |name| pg_sys::get_role_oid(name.as_ptr(), true))
     };
-    let by_oid = row.datum(ROLE).map_or(pg_sys::InvalidOid, |oid| pg_sys::Oid::from(oid.value() as u32));
-    [by_name, by_oid].into_iter().any(|bound| {
+    let by_oid = row.raw("role")?.map_or(pg_sys::InvalidOid, |oid| pg_sys::Oid::from(oid.value() as u32));
+    Ok([by_name, by_oid].into_iter().any(|bound| {
         // SAFETY: a look-up by oid. A role that does not exist has no members.
         bound != pg_sys::InvalidOid && unsafe { pg_sys::has_privs_of_role(role, bound) }
-    })
+    }))
 }

@@ -1,14 +1,15 @@
 //! A cache of small tables of kb, and of indexes, on which nearly every statement depends. A process keeps
 //! what it has read of them until one of these tables, a role or a membership changes.
 
-use pgrx::htup::heap_getattr_raw;
-use pgrx::pg_sys;
+use super::report::report;
+use super::row::Row;
+use kb_types::error::Result;
+use pgrx::{PgLogLevel, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::ffi::{CStr, CString};
 use std::hash::Hash;
-use std::num::NonZeroUsize;
 use std::thread::LocalKey;
 
 /// The most keys of which something is kept.
@@ -84,39 +85,11 @@ pub fn depends_on(table: &str) {
     }
 }
 
-/// The columns of one row, numbered from 1.
-pub struct Columns {
-    tuple: pg_sys::HeapTuple,
-    descriptor: pg_sys::TupleDesc,
-}
-
-impl Columns {
-    pub fn datum(&self, number: usize) -> Option<pg_sys::Datum> {
-        let number = NonZeroUsize::new(number)?;
-        // SAFETY: the tuple is valid while the scan visits it, and the number is checked.
-        unsafe { heap_getattr_raw(self.tuple, number, self.descriptor) }
-    }
-
-    pub fn long(&self, number: usize) -> Option<i64> {
-        // Of type bigint, which is passed by value.
-        self.datum(number).map(|datum| datum.value() as i64)
-    }
-
-    pub fn text(&self, number: usize) -> Option<String> {
-        use pgrx::datum::FromDatum;
-        // SAFETY: the columns that are read so are of type text (sql/tables.sql).
-        unsafe { String::from_datum(self.datum(number)?, false) }
-    }
-}
-
 /// Visits the rows of a table of kb under the newest snapshot, whatever snapshot the transaction has. Visits
 /// none if the table does not exist. `of` limits the visit to rows with this text in their first column, by
 /// the index of this name.
-pub fn scan(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns)) {
-    scan_while(table, of, |row| {
-        visit(row);
-        true
-    });
+pub fn scan(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Row) -> Result<()>) {
+    scan_while(table, of, |row| visit(row).map(|()| true));
 }
 
 /// Whether a table of kb has any row.
@@ -124,13 +97,14 @@ pub fn has_rows(table: &CStr) -> bool {
     let mut found = false;
     scan_while(table, None, |_| {
         found = true;
-        false
+        Ok(false)
     });
     found
 }
 
-/// Does what [`scan`] does, until a visit returns false.
-fn scan_while(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Columns) -> bool) {
+/// As [`scan`], until a visit returns false. An error of a visit is raised as an ERROR of PostgreSQL, because
+/// callers such as policies cannot go on without the rows.
+fn scan_while(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Row) -> Result<bool>) {
     use pgrx::datum::IntoDatum;
     let Some(table) = find(table) else { return };
     let index = of.and_then(|(index, text)| Some((find(index)?, text.into_datum()?)));
@@ -161,8 +135,13 @@ fn scan_while(table: &CStr, of: Option<(&CStr, &str)>, mut visit: impl FnMut(&Co
         );
         loop {
             let tuple = pg_sys::systable_getnext(scan);
-            if tuple.is_null() || !visit(&Columns { tuple, descriptor: (*relation).rd_att }) {
+            if tuple.is_null() {
                 break;
+            }
+            match visit(&Row::new(tuple, (*relation).rd_att)) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => report(error).report(PgLogLevel::ERROR),
             }
         }
         pg_sys::systable_endscan(scan);

@@ -1,7 +1,8 @@
 //! kb.builds: the sets of chunks and vectors of a knowledge base.
 
+use crate::pg::row::FromColumn;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::IN_ORDER;
 use crate::vectors::VectorDb;
@@ -9,6 +10,7 @@ use kb_text::chunking::Chunking;
 use kb_types::Preprocess;
 use kb_types::error::{Error, Result};
 use kb_types::states::BuildState;
+use pgrx::JsonB;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -37,20 +39,35 @@ fn columns() -> String {
 }
 
 fn build(row: &Row) -> Result<Build> {
-    let internal = |p: Vec<String>| Error::Internal(format!("stored settings of a build: {}", p.join("; ")));
     Ok(Build {
-        build_no: row.get(0)?,
-        kb_no: row.get(1)?,
-        tenant_id: row.get(2)?,
-        state: BuildState::stored(&row.get::<String>(3)?)?,
-        embedder: row.get(4)?,
-        fingerprint: row.get(5)?,
-        chunking: Chunking::stored(&row.json(6)?).map_err(internal)?,
-        preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
-        vector_db: VectorDb::read(row, 10)?,
-        owns_table: row.get(8)?,
-        run_no: row.opt(9)?,
+        build_no: row.get("build_no")?,
+        kb_no: row.get("kb_no")?,
+        tenant_id: row.get("tenant_id")?,
+        state: row.get("state")?,
+        embedder: row.get("embedder")?,
+        fingerprint: row.get("fingerprint")?,
+        chunking: row.get("chunking")?,
+        preprocess: row.get("preprocess")?,
+        owns_table: row.get("owns_table")?,
+        run_no: row.get("run_no")?,
+        vector_db: VectorDb::from_row(row)?,
     })
+}
+
+impl FromColumn for BuildState {
+    type Stored = String;
+
+    fn from_stored(stored: String) -> Result<Self, String> {
+        BuildState::stored(&stored).map_err(|error| error.to_string())
+    }
+}
+
+impl FromColumn for Chunking {
+    type Stored = JsonB;
+
+    fn from_stored(stored: JsonB) -> Result<Self, String> {
+        Chunking::stored(&stored.0).map_err(|problems| problems.join("; "))
+    }
 }
 
 impl Build {
@@ -111,7 +128,7 @@ pub fn current(kb_no: i64) -> Result<Vec<Build>> {
 /// Whether the caller can see the build. Works on a standby.
 pub fn is_there(build_no: i64) -> Result<bool> {
     let sql = "SELECT true FROM kb.builds WHERE build_no = $1";
-    Ok(spi::read_one(sql, &[Arg::Long(build_no)], |row| row.get::<bool>(0))?.is_some())
+    Ok(spi::read_one(sql, &[Arg::Long(build_no)], Row::only::<bool>)?.is_some())
 }
 
 /// The builds to sweep: old ones that no open snapshot of this database can still see as live.
@@ -156,7 +173,7 @@ pub fn finished_next() -> Result<Vec<Build>> {
 
 /// A number for a build, and for the name of its table, before its row is written.
 pub fn next_number() -> Result<i64> {
-    spi::write_one("SELECT nextval('kb.build_no_seq')", &[], |row| row.get::<i64>(0))?
+    spi::write_one("SELECT nextval('kb.build_no_seq')", &[], Row::only)?
         .ok_or_else(|| Error::Internal("no build number".into()))
 }
 
@@ -219,9 +236,9 @@ pub fn delete_chunks(build_no: i64, after: Uuid, limit: usize) -> Result<Option<
                  SELECT chunk_id FROM kb.chunks WHERE build_no = $1 AND chunk_id > $2::uuid ORDER BY chunk_id LIMIT $3),
              deleted AS (
                  DELETE FROM kb.chunks WHERE build_no = $1 AND chunk_id = ANY (ARRAY(SELECT chunk_id FROM part)))
-             SELECT p.chunk_id, pg_catalog.count(*) OVER () FROM part p ORDER BY p.chunk_id DESC LIMIT 1",
+             SELECT p.chunk_id, pg_catalog.count(*) OVER () AS chunks FROM part p ORDER BY p.chunk_id DESC LIMIT 1",
             &[Arg::Long(build_no), Arg::Text(&after.to_string()), Arg::Long(limit as i64)],
-            |row| Ok((row.uuid(0)?, row.get::<i64>(1)?)),
+            |row| Ok((row.get("chunk_id")?, row.get::<i64>("chunks")?)),
         )
     })?;
     Ok(deleted.filter(|(_, count)| *count >= limit as i64).map(|(last, _)| last))

@@ -1,26 +1,29 @@
 //! kb.knowledge_bases.
 
-use crate::pg::json::Jsonb;
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::row::{FromColumn, from_row};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::tenants::{bindings, shares};
 use kb_text::chunking::Chunking;
 use kb_types::error::{Error, Object, Result};
 use kb_types::tenancy::SHARED;
 use kb_types::{Json, Preprocess, Retrieval};
+use pgrx::JsonB;
 use serde_json::Value;
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct KnowledgeBase {
-    pub kb_no: i64,
-    pub tenant_id: String,
-    pub id: String,
-    pub description: Option<String>,
-    pub embedder: String,
-    pub vector_db: Option<String>,
-    pub chunking: Value,
-    pub preprocess: Preprocess,
-    pub retrieval: Retrieval,
-    pub metadata: Json,
+from_row! {
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct KnowledgeBase {
+        pub kb_no: i64,
+        pub tenant_id: String,
+        pub id: String,
+        pub description: Option<String>,
+        pub embedder: String,
+        pub vector_db: Option<String>,
+        pub chunking: Value,
+        pub preprocess: Preprocess,
+        pub retrieval: Retrieval,
+        pub metadata: Json,
+    }
 }
 
 impl KnowledgeBase {
@@ -30,24 +33,20 @@ impl KnowledgeBase {
     }
 }
 
-/// The columns that [`knowledge_base`] reads.
-const COLUMNS: &str = "k.kb_no, k.tenant_id, k.id, k.description, k.embedder, k.vector_db, k.chunking, k.preprocess, k.retrieval, k.metadata";
+impl FromColumn for Preprocess {
+    type Stored = JsonB;
 
-fn knowledge_base(row: &Row) -> Result<KnowledgeBase> {
-    let internal =
-        |p: Vec<String>| Error::Internal(format!("stored settings of a knowledge base: {}", p.join("; ")));
-    Ok(KnowledgeBase {
-        kb_no: row.get(0)?,
-        tenant_id: row.get(1)?,
-        id: row.get(2)?,
-        description: row.opt(3)?,
-        embedder: row.get(4)?,
-        vector_db: row.opt(5)?,
-        chunking: row.json(6)?,
-        preprocess: Preprocess::parse(&row.json(7)?).map_err(internal)?,
-        retrieval: Retrieval::parse(&row.json(8)?).map_err(internal)?,
-        metadata: row.get::<Jsonb>(9)?.0,
-    })
+    fn from_stored(stored: JsonB) -> Result<Self, String> {
+        Preprocess::parse(&stored.0).map_err(|problems| problems.join("; "))
+    }
+}
+
+impl FromColumn for Retrieval {
+    type Stored = JsonB;
+
+    fn from_stored(stored: JsonB) -> Result<Self, String> {
+        Retrieval::parse(&stored.0).map_err(|problems| problems.join("; "))
+    }
 }
 
 /// The knowledge base that a caller means by an id: the one of its own tenant, else the one of tenant shared,
@@ -92,9 +91,9 @@ impl Meant {
 pub fn get(id: &str) -> Result<KnowledgeBase> {
     let meant = Meant::of_session()?;
     spi::write_one(
-        &format!("SELECT {COLUMNS} FROM kb.knowledge_bases k {}", meant.condition()),
+        &format!("SELECT {} FROM kb.knowledge_bases k {}", KnowledgeBase::columns("k"), meant.condition()),
         &meant.arguments(id),
-        knowledge_base,
+        KnowledgeBase::from_row,
     )?
     .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })
 }
@@ -125,8 +124,11 @@ pub fn lock_with_documents(kb: &KnowledgeBase) -> Result<KnowledgeBase> {
 }
 
 fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
-    let sql = format!("SELECT {COLUMNS} FROM kb.knowledge_bases k WHERE kb_no = $1 FOR {strength}");
-    spi::write_one(&sql, &[Arg::Long(kb.kb_no)], knowledge_base)?
+    let sql = format!(
+        "SELECT {} FROM kb.knowledge_bases k WHERE kb_no = $1 FOR {strength}",
+        KnowledgeBase::columns("k")
+    );
+    spi::write_one(&sql, &[Arg::Long(kb.kb_no)], KnowledgeBase::from_row)?
         .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb.id.clone() })
 }
 
@@ -148,7 +150,7 @@ pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
             Arg::JsonText(Some(&kb.metadata)),
             Arg::Text(&etag(kb)),
         ],
-        |row| row.get::<i64>(0),
+        Row::only,
     )
 }
 

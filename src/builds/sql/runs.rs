@@ -1,15 +1,24 @@
 //! kb.runs.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::row::FromColumn;
+use crate::pg::spi::{self, Arg, Row};
 use kb_types::error::{Error, Result};
 use kb_types::states::{RunState, RunStrategy};
+
+impl FromColumn for RunState {
+    type Stored = String;
+
+    fn from_stored(stored: String) -> Result<Self, String> {
+        RunState::stored(&stored).map_err(|error| error.to_string())
+    }
+}
 
 /// Starts a run and returns its number.
 pub fn insert(kb_no: i64, tenant_id: &str, strategy: RunStrategy) -> Result<i64> {
     spi::write_one(
         "INSERT INTO kb.runs (kb_no, tenant_id, strategy) VALUES ($1, $2, $3) RETURNING run_no",
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(strategy.name())],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?
     .ok_or_else(|| Error::Internal("no run number".into()))
 }
@@ -53,10 +62,8 @@ pub fn finish(run_no: i64, state: RunState, error: Option<&str>) -> Result<()> {
 
 /// The number of documents that failed in a run.
 pub fn failed(run_no: i64) -> Result<i64> {
-    Ok(spi::write_one("SELECT failed FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| {
-        row.get::<i64>(0)
-    })?
-    .unwrap_or(0))
+    let failed = "SELECT failed FROM kb.runs WHERE run_no = $1";
+    Ok(spi::write_one(failed, &[Arg::Long(run_no)], Row::only)?.unwrap_or(0))
 }
 
 /// Whether a run of this knowledge base is under way.
@@ -64,7 +71,7 @@ pub fn is_running(kb_no: i64) -> Result<bool> {
     let found = spi::read_one(
         "SELECT EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND state = 'running')",
         &[Arg::Long(kb_no)],
-        |row| row.get::<bool>(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -74,22 +81,22 @@ pub fn any_housekeeping() -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.runs WHERE state = 'running') OR EXISTS (SELECT FROM kb.builds WHERE state = 'old')",
         &[],
-        |row| row.get::<bool>(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
 
 /// The knowledge base of a run, if the caller may see it, also if this statement started the run.
 pub fn knowledge_base(run_no: i64) -> Result<Option<i64>> {
-    spi::write_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], |row| row.get(0))
+    spi::write_one("SELECT kb_no FROM kb.runs WHERE run_no = $1", &[Arg::Long(run_no)], Row::only)
 }
 
 /// Whether a run has ended or no longer exists. Returns an error if it failed.
 pub fn is_over(run_no: i64) -> Result<bool> {
     let found = spi::read_one(
-        "SELECT state, coalesce(error, '') FROM kb.runs WHERE run_no = $1",
+        "SELECT state, coalesce(error, '') AS error FROM kb.runs WHERE run_no = $1",
         &[Arg::Long(run_no)],
-        |row| Ok((RunState::stored(&row.get::<String>(0)?)?, row.get::<String>(1)?)),
+        |row| Ok((row.get("state")?, row.get::<String>("error")?)),
     )?;
     match found {
         Some((RunState::Failed, error)) => Err(Error::State {

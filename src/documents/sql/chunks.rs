@@ -5,7 +5,7 @@ use crate::keyword::words::{InAdvance, Language};
 use crate::pg::copy::{self, Rows};
 use crate::pg::probe::{self, Key};
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::sql::BY_INDEX_UNPLANNED;
 use kb_text::chunking::Chunk;
 use kb_types::error::Result;
@@ -32,14 +32,14 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
     }
     let sql = "SELECT chunk_id, content, content_hash, start_char, end_char, token_count FROM kb.chunks
                WHERE document_id = $1 AND build_no = $2 ORDER BY ordinal";
-    let row = |row: &spi::Row| {
+    let row = |row: &Row| {
         Ok(Existing {
-            chunk_id: row.uuid(0)?,
-            content: row.get(1)?,
-            content_hash: row.get(2)?,
-            start: row.get::<i32>(3)? as usize,
-            end: row.get::<i32>(4)? as usize,
-            token_count: row.get::<i32>(5)? as usize,
+            chunk_id: row.get("chunk_id")?,
+            content: row.get("content")?,
+            content_hash: row.get("content_hash")?,
+            start: row.get("start_char")?,
+            end: row.get("end_char")?,
+            token_count: row.get("token_count")?,
         })
     };
     let arguments = [Arg::Long(document_id), Arg::Long(build_no)];

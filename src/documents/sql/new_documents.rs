@@ -1,6 +1,6 @@
 //! kb.documents: puts documents.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::tenants::quota::Charge;
 use crate::tenants::quotas::StoredSize;
 use kb_types::Json;
@@ -161,7 +161,7 @@ pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
             Arg::Long(document.size()),
             Arg::Bool(document.title_is_given),
         ],
-        |row| row.get::<bool>(0),
+        Row::only::<bool>,
     )?;
     Ok(added.map(|added| if added { PutStatus::Added } else { PutStatus::Updated }))
 }

@@ -7,7 +7,7 @@
 use crate::filters::filter::condition;
 use crate::jobs::queue::{Job, Subject};
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
 use kb_types::Filter;
@@ -28,7 +28,7 @@ pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<
              SELECT d.document_id FROM kb.documents d WHERE d.document_id = s.document_id FOR NO KEY UPDATE) l";
     let arguments = [Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)];
     // Planning takes as long as locking a hundred documents.
-    setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, |row| row.get(0)))
+    setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, Row::only))
 }
 
 /// Locks the documents of a tenant that pass a filter, in the order of [`lock`]. Returns their document_ids.
@@ -46,7 +46,7 @@ pub fn lock_matching(kb_no: i64, tenant_id: &str, filter: &Filter) -> Result<Vec
                  ORDER BY d.document_id FOR NO KEY UPDATE"
             ),
             &arguments.all(),
-            |row| row.get(0),
+            Row::only,
         )
     })
 }
@@ -57,7 +57,7 @@ pub fn delete(document_ids: &[i64]) -> Result<Vec<String>> {
         spi::write(
             "DELETE FROM kb.documents WHERE document_id = ANY ($1) RETURNING external_id",
             &[Arg::Longs(document_ids)],
-            |row| row.get(0),
+            Row::only,
         )
     })
 }
@@ -84,8 +84,9 @@ pub struct Stored {
 /// The document of a job, if both still exist and the generation is this one.
 pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
-        "SELECT d.original, CASE WHEN d.original IS NULL THEN d.content END, d.document_id, d.content_type,
-                d.settings, d.original IS NOT NULL, d.indexed_hash IS DISTINCT FROM d.content_hash, d.title, d.answers
+        "SELECT d.document_id, d.content_type, d.original, CASE WHEN d.original IS NULL THEN d.content END AS content,
+                d.original IS NOT NULL AS has_original, d.settings, d.indexed_hash IS DISTINCT FROM d.content_hash AS is_edited,
+                d.title, d.answers
          FROM kb.documents d
          WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
            AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
@@ -98,24 +99,24 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
         ],
         |row| {
             Ok(Stored {
+                document_id: row.get("document_id")?,
+                content_type: row.get("content_type")?,
                 original: original(row)?,
-                document_id: row.get(2)?,
-                content_type: row.get(3)?,
-                settings: row.opt(4)?,
-                has_original: row.get(5)?,
-                is_edited: row.get(6)?,
-                title: row.opt(7)?,
-                answers: row.opt(8)?,
+                has_original: row.get("has_original")?,
+                settings: row.get("settings")?,
+                is_edited: row.get("is_edited")?,
+                title: row.get("title")?,
+                answers: row.get("answers")?,
             })
         },
     )
 }
 
-/// The bytes that were put: column original (0), or else the text (1).
+/// What was put: the column original, else the text.
 fn original(row: &Row) -> Result<Vec<u8>> {
-    match row.opt::<Vec<u8>>(0)? {
+    match row.get::<Option<Vec<u8>>>("original")? {
         Some(original) => Ok(original),
-        None => Ok(row.get::<String>(1)?.into_bytes()),
+        None => Ok(row.get::<String>("content")?.into_bytes()),
     }
 }
 
@@ -134,8 +135,7 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
     let (ids, generations): (Vec<i64>, Vec<i64>) = keys.iter().copied().unzip();
     let lock = "SELECT document_id FROM kb.documents WHERE document_id = ANY ($1)
                 ORDER BY document_id FOR NO KEY UPDATE SKIP LOCKED";
-    let locked =
-        setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], |row| row.get(0)))?;
+    let locked = setting::with(BY_INDEX_UNPLANNED, || spi::write(lock, &[Arg::Longs(&ids)], Row::only))?;
     let locked: HashSet<i64> = locked.into_iter().collect();
     // One plan is kept, from document to job, which must not depend on the number of jobs.
     let with_job = "SELECT d.document_id FROM kb.documents d
@@ -144,7 +144,7 @@ pub fn lock_current(keys: &[(i64, i64)]) -> Result<Locked> {
                 WHERE j.kb_no = d.kb_no AND j.tenant_id = d.tenant_id AND j.kind = 'document' AND j.subject = d.external_id)
                = ($2::bigint[])[pg_catalog.array_position($1::bigint[], d.document_id)]";
     let arguments = [Arg::Longs(&ids), Arg::Longs(&generations)];
-    let read = || spi::write(with_job, &arguments, |row| row.get::<i64>(0));
+    let read = || spi::write(with_job, &arguments, Row::only::<i64>);
     let current = setting::with(BY_INDEX_UNPLANNED, read)?;
     let current = current.into_iter().filter(|id| locked.contains(id)).collect();
     let busy = ids.into_iter().filter(|id| !locked.contains(id)).collect();
@@ -249,10 +249,10 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
             "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
              FROM (SELECT document_id FROM kb.documents WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL)
                    ORDER BY document_id FOR NO KEY UPDATE) l
-             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no"
+             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id AS name, d.source_no"
         ),
         &[Arg::Long(kb_no), Arg::Text(settings)],
-        subject,
+        Subject::from_row,
     )
 }
 
@@ -263,14 +263,10 @@ pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> R
          FROM (SELECT document_id FROM kb.documents
                WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND error IS NOT NULL AND ($3 IS NULL OR external_id = $3)
                ORDER BY document_id FOR NO KEY UPDATE) l
-         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id, d.source_no",
+         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id AS name, d.source_no",
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
-        subject,
+        Subject::from_row,
     )
-}
-
-fn subject(row: &Row) -> Result<Subject> {
-    Ok(Subject { tenant_id: row.get(0)?, name: row.get(1)?, source_no: row.opt(2)? })
 }
 
 /// The documents that [`reset`] takes.
@@ -286,30 +282,31 @@ pub enum Which {
 /// The number of failed documents that the caller can see, and the number of knowledge bases that have one.
 /// Works on a standby.
 pub fn failed() -> Result<(i64, i64)> {
-    let sql = "SELECT count(*), count(DISTINCT kb_no) FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL";
-    Ok(spi::read_one(sql, &[], |row| Ok((row.get(0)?, row.get(1)?)))?.unwrap_or((0, 0)))
+    let sql = "SELECT count(*) AS documents, count(DISTINCT kb_no) AS kbs FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL";
+    Ok(spi::read_one(sql, &[], |row| Ok((row.get("documents")?, row.get("kbs")?)))?.unwrap_or((0, 0)))
 }
 
 /// The number of documents of a knowledge base.
 pub fn count(kb_no: i64) -> Result<i64> {
     let sql = "SELECT count(*) FROM kb.documents WHERE kb_no = $1";
-    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get::<i64>(0))?.unwrap_or(0))
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], Row::only::<i64>)?.unwrap_or(0))
 }
 
 /// Whether a knowledge base has documents of any tenant, under the caller's snapshot. Must run as the owner.
 pub fn any(kb_no: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1)";
-    Ok(spi::read_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+    Ok(spi::read_one(sql, &[Arg::Long(kb_no)], Row::only)?.unwrap_or(false))
 }
 
 /// The number of the documents that kb.ingest would process, and the length of their texts: documents that
 /// are not ready or were made under other settings (or `all`).
 pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
     let found = spi::read_one(
-        "SELECT count(*), coalesce(sum(coalesce(pg_catalog.octet_length(original), pg_catalog.octet_length(content))), 0)::bigint
+        "SELECT count(*) AS documents,
+             coalesce(sum(coalesce(pg_catalog.octet_length(original), pg_catalog.octet_length(content))), 0)::bigint AS bytes
          FROM kb.documents WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)",
         &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get("documents")?, row.get("bytes")?)),
     )?;
     Ok(found.unwrap_or((0, 0)))
 }
@@ -321,17 +318,17 @@ pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i
          WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)
          ORDER BY pg_catalog.md5(document_id::text) LIMIT $4",
         &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all), Arg::Long(limit)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
 /// The content type of a document, and the bytes that were put.
 pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
     spi::read_one(
-        "SELECT original, CASE WHEN original IS NULL THEN content END, content_type
+        "SELECT content_type, original, CASE WHEN original IS NULL THEN content END AS content
          FROM kb.documents WHERE document_id = $1",
         &[Arg::Long(document_id)],
-        |row| Ok((row.get(2)?, original(row)?)),
+        |row| Ok((row.get("content_type")?, original(row)?)),
     )
 }
 
@@ -339,9 +336,9 @@ pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
 pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
     spi::write(
         "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1)
-         RETURNING tenant_id, external_id, source_no",
+         RETURNING tenant_id, external_id AS name, source_no",
         &[Arg::Longs(document_ids)],
-        subject,
+        Subject::from_row,
     )
 }
 
@@ -362,6 +359,6 @@ pub fn any_of_a_row(document_ids: &[i64]) -> Result<Option<String>> {
     spi::write_one(
         "SELECT external_id FROM kb.documents WHERE document_id = ANY ($1) AND source_no IS NOT NULL LIMIT 1",
         &[Arg::Longs(document_ids)],
-        |row| row.get(0),
+        Row::only,
     )
 }

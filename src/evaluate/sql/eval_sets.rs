@@ -1,8 +1,7 @@
 //! kb.eval_sets and kb.eval_questions: questions with the expected contents of their answers.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
-use crate::pg::json::Jsonb;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use kb_types::Json;
 use kb_types::error::{Error, Object, Result};
 use kb_types::judgement::{Judgement, Question};
@@ -25,7 +24,7 @@ pub fn lock(kb_no: i64, name: &str) -> Result<i64> {
     spi::write_one(
         "SELECT s.eval_set_no FROM kb.eval_sets s WHERE s.kb_no = $1 AND s.name = $2 FOR KEY SHARE",
         &[Arg::Long(kb_no), Arg::Text(name)],
-        |row| row.get(0),
+        Row::only,
     )?
     .ok_or_else(|| not_found(name))
 }
@@ -82,7 +81,7 @@ pub fn questions(kb_no: i64, name: &str) -> Result<Vec<Question>> {
     let found = spi::read_one(
         "SELECT s.eval_set_no FROM kb.eval_sets s WHERE s.kb_no = $1 AND s.name = $2",
         &[Arg::Long(kb_no), Arg::Text(name)],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?;
     let eval_set_no = found.ok_or_else(|| not_found(name))?;
     spi::read(
@@ -92,10 +91,10 @@ pub fn questions(kb_no: i64, name: &str) -> Result<Vec<Question>> {
         |row| {
             let internal = |p: Vec<String>| Error::Internal(format!("stored judgements: {}", p.join("; ")));
             Ok(Question {
-                id: row.get(0)?,
-                question: row.get(1)?,
-                judgements: Judgement::parse_all(&row.json(2)?).map_err(internal)?,
-                filter: row.opt::<Jsonb>(3)?.map(|Jsonb(filter)| filter),
+                id: row.get("question_id")?,
+                question: row.get("question")?,
+                judgements: Judgement::parse_all(&row.get("relevant")?).map_err(internal)?,
+                filter: row.get("filter")?,
             })
         },
     )

@@ -2,7 +2,7 @@
 //! last measured.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow};
 use crate::vectors::VectorDb;
 use kb_types::error::Result;
 
@@ -70,11 +70,11 @@ pub fn below(least: f64) -> Result<Vec<Low>> {
     );
     spi::read(&sql, &[Arg::Double(least)], |row| {
         Ok(Low {
-            kb_id: row.get(0)?,
-            recall: row.get(1)?,
-            is_auto: row.get(2)?,
-            owns_table: row.get(3)?,
-            vector_db: VectorDb::read(row, 4)?,
+            kb_id: row.get("id")?,
+            recall: row.get("recall")?,
+            is_auto: row.get("is_auto")?,
+            owns_table: row.get("owns_table")?,
+            vector_db: VectorDb::from_row(row)?,
         })
     })
 }

@@ -11,7 +11,7 @@
 //! shortened values, so that no document is too large for them; the condition itself decides.
 
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, literal, quote};
+use crate::pg::spi::{self, Arg, Row, literal, quote};
 use kb_types::Filter;
 use kb_types::error::Result;
 use kb_types::filter::IndexType;
@@ -70,7 +70,7 @@ pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
     let found = spi::read(
         "SELECT m.key, m.type FROM kb.metadata_indexes m WHERE m.kb_no = $1",
         &[Arg::Long(kb_no)],
-        |row| Ok((row.get::<String>(0)?, row.get::<String>(1)?)),
+        |row| Ok((row.get("key")?, row.get("type")?)),
     )?;
     let read =
         |(key, name): (String, String)| Some(MetadataIndex { key, index_type: IndexType::parse(&name)? });
@@ -91,7 +91,7 @@ pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.key = $1 AND m.type = $2)",
         &[Arg::Text(&index.key), Arg::Text(index.index_type.name())],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -101,7 +101,7 @@ pub fn is_wanted_by(tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.tenant_id = $1 AND m.key = $2 AND m.type = $3)",
         &[Arg::Text(tenant_id), Arg::Text(&index.key), Arg::Text(index.index_type.name())],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -117,7 +117,7 @@ const WANTED: &str = "WITH RECURSIVE w AS (
 
 /// The number of indexes. Must run as the owner.
 pub fn count() -> Result<i64> {
-    let found = spi::write_one(&format!("{WANTED} SELECT count(*) FROM w"), &[], |row| row.get(0))?;
+    let found = spi::write_one(&format!("{WANTED} SELECT count(*) FROM w"), &[], Row::only)?;
     Ok(found.unwrap_or(0))
 }
 
@@ -164,19 +164,19 @@ pub fn tasks() -> Result<Vec<Task>> {
             JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
             WHERE i.indrelid = 'kb.documents'::regclass
               AND c.relname ~ '^documents_(text|number|timestamp)_[0-9a-f]{{24}}$')
-        SELECT coalesce(wanted.name, present.name), wanted.key, wanted.type, present.name IS NOT NULL,
-            coalesce(wanted.said, present.oid::text)
+        SELECT coalesce(wanted.name, present.name) AS name, wanted.key, wanted.type, present.name IS NOT NULL AS is_there,
+            coalesce(wanted.said, present.oid::text) AS origin
         FROM wanted FULL JOIN present ON present.name = wanted.name
         WHERE wanted.name IS NULL OR present.indisvalid IS DISTINCT FROM true ORDER BY 1"
     );
     spi::write(&sql, &[], |row| {
-        let (key, type_name): (Option<String>, Option<String>) = (row.opt(1)?, row.opt(2)?);
+        let (key, type_name): (Option<String>, Option<String>) = (row.get("key")?, row.get("type")?);
         let index_type = type_name.as_deref().and_then(IndexType::parse);
         Ok(Task {
-            name: row.get(0)?,
+            name: row.get("name")?,
             wanted: key.zip(index_type),
-            is_there: row.get(3)?,
-            origin: row.get(4)?,
+            is_there: row.get("is_there")?,
+            origin: row.get("origin")?,
         })
     })
 }

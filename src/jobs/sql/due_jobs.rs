@@ -4,8 +4,9 @@
 
 use crate::jobs::sql::queue;
 use crate::jobs::sql::queue::Job;
+use crate::pg::row::from_row;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::IN_ORDER;
 use kb_types::error::Result;
 use kb_types::states::Priority;
@@ -17,11 +18,13 @@ const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt
 /// The most jobs that are made due at once, after a delay or a lease.
 const RETURNED: i64 = 1000;
 
-/// The jobs of one tenant in one knowledge base. The tenant is that of the documents.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Backlog {
-    pub tenant_id: String,
-    pub kb_no: i64,
+from_row! {
+    /// The jobs of one tenant in one knowledge base. The tenant is that of the documents.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    pub struct Backlog {
+        pub tenant_id: String,
+        pub kb_no: i64,
+    }
 }
 
 /// The tenants that have a due job, in order, from `after` on, or from the first for None.
@@ -41,7 +44,7 @@ pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<
                  SELECT t.tenant_id FROM t WHERE t.tenant_id IS NOT NULL LIMIT $3"
             ),
             &[Arg::Int(priority.number()), Arg::Text(after.unwrap_or("")), Arg::Long(limit as i64)],
-            |row| row.get(0),
+            Row::only,
         )
     })
 }
@@ -56,7 +59,7 @@ pub fn some_tenant() -> Result<Option<String>> {
                               (SELECT k.job_no FROM kb.jobs k ORDER BY k.job_no DESC LIMIT 1) AS last) b)
              ORDER BY j.job_no LIMIT 1",
             &[],
-            |row| row.get(0),
+            Row::only,
         )
     })
 }
@@ -73,7 +76,7 @@ pub fn backlogs(
         spi::write(
             &format!(
                 "SELECT s.tenant_id, k.kb_no, (SELECT coalesce(pg_catalog.array_agg(b.embedder), '{{}}')
-                     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state <> 'old')
+                     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state <> 'old') AS embedders
                  FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
                  CROSS JOIN LATERAL (
                      WITH RECURSIVE k AS (
@@ -93,7 +96,7 @@ pub fn backlogs(
                 Arg::Longs(&after),
                 Arg::Int(i32::try_from(each).unwrap_or(i32::MAX)),
             ],
-            |row| Ok((Backlog { tenant_id: row.get(0)?, kb_no: row.get(1)? }, row.get(2)?)),
+            |row| Ok((Backlog::from_row(row)?, row.get("embedders")?)),
         )
     })
 }

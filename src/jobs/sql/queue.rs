@@ -14,6 +14,7 @@
 //! `kb.lease_duration`.
 
 use crate::pg::probe::{self, Key};
+use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED, IS_UNCOMMITTED};
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 /// The columns that [`job`] reads.
 pub const COLUMNS: &str =
-    "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int, job_no, source_no";
+    "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int AS priority, job_no, source_no";
 
 /// A document on which a worker holds a lease.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,13 +48,15 @@ pub struct Job {
     pub adopted: Option<(i64, Arc<[f32]>)>,
 }
 
-/// The subject of a job: a name (for a document its external_id) that is unique within its tenant only.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
-    pub tenant_id: String,
-    pub name: String,
-    /// The source whose row is the document, or None if it was put.
-    pub source_no: Option<i64>,
+from_row! {
+    /// The subject of a job: a name (for a document its external_id) that is unique within its tenant only.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Subject {
+        pub tenant_id: String,
+        pub name: String,
+        /// The source whose row is the document, or None if it was put.
+        pub source_no: Option<i64>,
+    }
 }
 
 /// Whether a document may be waiting. Works on a standby.
@@ -145,7 +148,7 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
          RETURNING j.job_no";
     let (numbers, generations) = (numbers(jobs), generations(jobs));
     let arguments = [Arg::Longs(&numbers), Arg::Longs(&generations)];
-    let delete = || spi::write(sql, &arguments, |row| row.get::<i64>(0));
+    let delete = || spi::write(sql, &arguments, Row::only::<i64>);
     let finished = setting::with(BY_INDEX_UNPLANNED, delete)?;
     if finished.len() < jobs.len() {
         release(jobs, Duration::ZERO, None, false)?;
@@ -255,7 +258,7 @@ fn give_back(
             Arg::Bool(chunked),
             Arg::TextOrNull(error.and_then(|fault| fault.embedder)),
         ],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?
     .into_iter()
     .collect();
@@ -269,7 +272,7 @@ fn give_back(
     let there: HashSet<i64> = spi::write(
         "SELECT j.job_no FROM pg_catalog.unnest($1::bigint[]) AS u (job_no) JOIN kb.jobs j USING (job_no)",
         &[Arg::Longs(&numbers(jobs))],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?
     .into_iter()
     .collect();
@@ -343,22 +346,22 @@ pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
 
 pub fn job(row: &Row) -> Result<Job> {
     Ok(Job {
-        kb_no: row.get(0)?,
-        tenant_id: row.get(1)?,
-        external_id: row.get(2)?,
-        generation: row.get(3)?,
-        attempts: row.get(4)?,
-        run_no: row.opt(5)?,
-        priority: Priority::stored(row.get(6)?)?,
-        job_no: row.get(7)?,
-        source_no: row.opt(8)?,
+        kb_no: row.get("kb_no")?,
+        tenant_id: row.get("tenant_id")?,
+        external_id: row.get("subject")?,
+        generation: row.get("generation")?,
+        attempts: row.get("attempts")?,
+        run_no: row.get("run_no")?,
+        priority: Priority::stored(row.get("priority")?)?,
+        job_no: row.get("job_no")?,
+        source_no: row.get("source_no")?,
         adopted: None,
     })
 }
 
 /// Whether any job exists, due or not.
 pub fn any() -> Result<bool> {
-    Ok(spi::write_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
+    Ok(spi::write_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], Row::only::<bool>)?.unwrap_or(false))
 }
 
 /// Whether the caller can see any job. Works on a standby.
@@ -367,7 +370,7 @@ pub fn any_visible() -> Result<bool> {
     if probe::count(c"jobs", c"jobs_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
-    Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], |row| row.get::<bool>(0))?.unwrap_or(false))
+    Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], Row::only::<bool>)?.unwrap_or(false))
 }
 
 /// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled
@@ -379,7 +382,7 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
                  OR EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND {IS_UNCOMMITTED})"
         ),
         &[Arg::Long(kb_no)],
-        |row| row.get::<bool>(0),
+        Row::only::<bool>,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -389,7 +392,7 @@ pub fn waiting(kb_no: i64) -> Result<i64> {
     let found = spi::read_one(
         "SELECT count(*) FROM (SELECT FROM kb.jobs WHERE kb_no = $1 LIMIT 1000) t",
         &[Arg::Long(kb_no)],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?;
     Ok(found.unwrap_or(0))
 }
@@ -402,6 +405,6 @@ pub fn last_errors(of_embedders: bool, limit: i64) -> Result<Vec<String>> {
          WHERE error IS NOT NULL AND (embedder IS NOT NULL) = $1
          GROUP BY pg_catalog.left(error, 300) ORDER BY count(*) DESC LIMIT $2",
         &[Arg::Bool(of_embedders), Arg::Long(limit)],
-        |row| row.get(0),
+        Row::only,
     )
 }

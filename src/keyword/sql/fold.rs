@@ -1,8 +1,9 @@
 //! Folding: pending insertions and deletions of chunks become a segment.
 
 use super::segments::{Owner, Writer};
+use crate::pg::row::from_row;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::BY_INDEX_UNPLANNED;
 use foldhash::HashMap;
 use kb_search::bm25::Builder;
@@ -13,23 +14,25 @@ use uuid::Uuid;
 /// same chunks it is up to twice as many.
 const AT_ONCE: usize = 20_000;
 
-/// A row that was taken out of kb.bm25_pending.
-struct Taken {
-    chunk_id: Uuid,
-    /// The words of a chunk that was deleted.
-    went: Option<Vec<u8>>,
-    /// The words of a chunk that was added and still exists.
-    came: Option<Vec<u8>>,
+from_row! {
+    /// A row that was taken out of kb.bm25_pending.
+    struct Taken {
+        chunk_id: Uuid,
+        /// The words of a chunk that was deleted.
+        went: Option<Vec<u8>>,
+        /// The words of a chunk that was added and still exists.
+        came: Option<Vec<u8>>,
+    }
 }
 
 /// The builds and tenants that have pending rows with numbers above `after`, each with the number of these
 /// rows and the last number.
 pub fn waiting(after: i64) -> Result<Vec<(i64, String, i64, i64)>> {
     spi::write(
-        "SELECT build_no, tenant_id, pg_catalog.sum(pg_catalog.cardinality(chunk_ids)), max(pending_no)
+        "SELECT build_no, tenant_id, pg_catalog.sum(pg_catalog.cardinality(chunk_ids)) AS chunks, max(pending_no) AS last
          FROM kb.bm25_pending WHERE pending_no > $1 GROUP BY build_no, tenant_id",
         &[Arg::Long(after)],
-        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)),
+        |row| Ok((row.get("build_no")?, row.get("tenant_id")?, row.get("chunks")?, row.get("last")?)),
     )
 }
 
@@ -48,7 +51,7 @@ pub fn owner(build_no: i64, tenant_id: &str) -> Result<Option<Owner>> {
     let kb_no = spi::write_one(
         "SELECT kb_no FROM kb.builds WHERE build_no = $1 AND state <> 'old'",
         &[Arg::Long(build_no)],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?;
     if kb_no.is_none() {
         let arguments = [Arg::Long(build_no)];
@@ -91,20 +94,19 @@ fn take(owner: &Owner) -> Result<Vec<Taken>> {
                    WHERE build_no = $1 AND tenant_id = $2 ORDER BY pending_no LIMIT {AT_ONCE}) w) c
          WHERE c.chunks_before < {AT_ONCE}"
     );
-    let last = spi::write_one(&last, &[build_no, tenant_id], |row| row.opt::<i64>(0))?.flatten();
+    let last = spi::write_one(&last, &[build_no, tenant_id], Row::only::<Option<i64>>)?.flatten();
     let Some(last) = last else { return Ok(Vec::new()) };
     // Chunks are looked up one by one, whatever the statistics say. If these are older than the build, the
     // build seems to have no chunks, and a join would read all chunks for each row.
     let sql = "WITH taken AS (
              DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3
              RETURNING p.pending_no, p.chunk_ids, p.terms)
-         SELECT u.chunk_id, t.terms, CASE WHEN t.terms IS NULL THEN (
-             SELECT c.terms FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = u.chunk_id) END
+         SELECT u.chunk_id, t.terms AS went, CASE WHEN t.terms IS NULL THEN (
+             SELECT c.terms FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = u.chunk_id) END AS came
          FROM taken t CROSS JOIN LATERAL pg_catalog.unnest(t.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
          ORDER BY t.pending_no, u.n";
-    let row = |row: &spi::Row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: row.opt(2)? });
     let arguments = [build_no, tenant_id, Arg::Long(last)];
-    let mut taken = setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, row))?;
+    let mut taken = setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, Taken::from_row))?;
     let gone = gone(&taken);
     if !gone.is_empty() {
         // IS TRUE makes it a condition of its own, which is hashed, whatever join plans are enabled.
@@ -114,9 +116,9 @@ fn take(owner: &Owner) -> Result<Vec<Taken>> {
                  WHERE w.build_no = $1 AND w.tenant_id = $2 AND w.pending_no > $3 AND w.terms IS NOT NULL
                    AND (w.chunk_ids[1] IN (SELECT pg_catalog.unnest($4::uuid[]))) IS TRUE
                  GROUP BY w.chunk_ids[1]))
-             RETURNING p.chunk_ids[1], p.terms",
+             RETURNING p.chunk_ids[1] AS chunk_id, p.terms AS went, NULL::bytea AS came",
             &[build_no, tenant_id, Arg::Long(last), Arg::Uuids(&gone)],
-            |row| Ok(Taken { chunk_id: row.uuid(0)?, went: row.opt(1)?, came: None }),
+            Taken::from_row,
         )?;
         taken.extend(went);
     }

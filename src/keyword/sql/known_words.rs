@@ -1,7 +1,7 @@
 //! The lexemes of words that this process has met before. Parsing a word and looking it up in dictionaries
 //! takes most of the time that the words of a text take.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::{text_search, txn};
 use foldhash::HashMap;
 use kb_search::bm25::joined;
@@ -360,7 +360,7 @@ fn has_plain_words(configuration: u32) -> Result<bool> {
     if let Some(known) = known {
         return Ok(known);
     }
-    let look = || spi::read_one(IS_PLAIN, &[Arg::Long(configuration.into())], |row| row.get::<bool>(0));
+    let look = || spi::read_one(IS_PLAIN, &[Arg::Long(configuration.into())], Row::only::<bool>);
     // A parallel process cannot take a newer snapshot than the statement's, and an answer under that one must
     // not be kept.
     if txn::is_parallel() {

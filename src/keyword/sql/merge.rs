@@ -1,7 +1,8 @@
 //! Merging: segments of one build and tenant become one, without chunks that are gone.
 
 use super::segments::{self, Owner, Pages, Writer};
-use crate::pg::spi::{self, Arg};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow};
 use kb_search::bm25;
 use kb_search::bm25::{DEAD, Source, Totals};
 use kb_search::levels;
@@ -9,12 +10,14 @@ use kb_types::error::Result;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
-struct Segment {
-    segment_no: i64,
-    age: i64,
-    sum_length: i64,
-    came: i32,
-    went: i32,
+from_row! {
+    struct Segment {
+        segment_no: i64,
+        age: i64,
+        sum_length: i64,
+        came: i32,
+        went: i32,
+    }
 }
 
 /// The outcome of an attempt to merge.
@@ -70,7 +73,7 @@ pub fn large(least: u64) -> Result<Vec<Owner>> {
         "SELECT build_no, kb_no, tenant_id FROM kb.bm25_segments
          GROUP BY build_no, kb_no, tenant_id HAVING count(*) > 1 AND sum(came::bigint + went) > $1",
         &[Arg::Long(least as i64)],
-        |row| Ok(Owner { build_no: row.get(0)?, kb_no: row.get(1)?, tenant_id: row.get(2)? }),
+        Owner::from_row,
     )
 }
 
@@ -80,15 +83,7 @@ fn segments_of(owner: &Owner) -> Result<Vec<Segment>> {
         "SELECT segment_no, age, sum_length, came, went FROM kb.bm25_segments
          WHERE build_no = $1 AND tenant_id = $2 ORDER BY age",
         &[Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id)],
-        |row| {
-            Ok(Segment {
-                segment_no: row.get(0)?,
-                age: row.get(1)?,
-                sum_length: row.get(2)?,
-                came: row.get(3)?,
-                went: row.get(4)?,
-            })
-        },
+        Segment::from_row,
     )
 }
 

@@ -5,7 +5,7 @@ use super::IDS_PER_PART;
 use super::segments::ids_of;
 use crate::pg::role::as_owner;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::sql::BY_INDEX;
 use kb_search::bm25::Totals;
 use kb_types::error::{Error, Result};
@@ -18,7 +18,7 @@ pub fn readable_tenants(kb_no: i64) -> Result<Vec<String>> {
         "SELECT pg_catalog.unnest(kb.visible_tenants())
          UNION SELECT s.owner_id FROM kb.shares s WHERE s.kb_no = $1 AND s.tenant_id = kb.current_tenant()",
         &[Arg::Long(kb_no)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -29,11 +29,11 @@ pub struct Segment {
 }
 
 pub fn segments(build_no: i64, tenants: &[String]) -> Result<Vec<Segment>> {
-    let sql = "SELECT segment_no, (came - went)::bigint, sum_length FROM kb.bm25_segments
+    let sql = "SELECT segment_no, (came - went)::bigint AS chunks, sum_length FROM kb.bm25_segments
                WHERE build_no = $1 AND tenant_id = ANY ($2) ORDER BY segment_no";
-    let row = |row: &spi::Row| {
-        let totals = Totals { chunks: row.get(1)?, sum_length: row.get(2)? };
-        Ok(Segment { segment_no: row.get(0)?, totals })
+    let row = |row: &Row| {
+        let totals = Totals { chunks: row.get("chunks")?, sum_length: row.get("sum_length")? };
+        Ok(Segment { segment_no: row.get("segment_no")?, totals })
     };
     as_owner(|| spi::read(sql, &[Arg::Long(build_no), Arg::Texts(tenants)], row))
 }
@@ -50,12 +50,12 @@ pub enum Pending {
 }
 
 pub fn pending(build_no: i64, tenants: &[String]) -> Result<Vec<Pending>> {
-    let sql = "SELECT u.chunk_id, p.terms, c.terms FROM kb.bm25_pending p
+    let sql = "SELECT u.chunk_id, p.terms AS went, c.terms AS here FROM kb.bm25_pending p
                CROSS JOIN LATERAL pg_catalog.unnest(p.chunk_ids) WITH ORDINALITY AS u (chunk_id, n)
                LEFT JOIN kb.chunks c ON p.terms IS NULL AND c.build_no = p.build_no AND c.chunk_id = u.chunk_id
                WHERE p.build_no = $1 AND p.tenant_id = ANY ($2) ORDER BY p.pending_no, u.n";
-    let row = |row: &spi::Row| {
-        let (chunk_id, went, here) = (row.uuid(0)?, row.opt(1)?, row.opt(2)?);
+    let row = |row: &Row| {
+        let (chunk_id, went, here) = (row.get("chunk_id")?, row.get("went")?, row.get("here")?);
         Ok(match (went, here) {
             (Some(words), _) => Pending::Went(chunk_id, words),
             (None, Some(words)) => Pending::Came(chunk_id, words),
@@ -69,7 +69,7 @@ pub fn pending(build_no: i64, tenants: &[String]) -> Result<Vec<Pending>> {
 /// bm25::find takes.
 pub fn pages(segment_nos: &[i64], terms: &[Vec<u8>]) -> Result<Vec<Vec<Vec<Vec<u8>>>>> {
     let mut found = vec![vec![Vec::new(); terms.len()]; segment_nos.len()];
-    let sql = "SELECT s.n::integer, t.n::integer, p.is_own, p.page
+    let sql = "SELECT s.n::integer AS segment, t.n::integer AS term, p.is_own, p.page
                FROM pg_catalog.unnest($1::bigint[]) WITH ORDINALITY AS s (segment_no, n),
                     pg_catalog.unnest($2::bytea[]) WITH ORDINALITY AS t (term, n),
                     LATERAL (
@@ -81,12 +81,12 @@ pub fn pages(segment_nos: &[i64], terms: &[Vec<u8>]) -> Result<Vec<Vec<Vec<Vec<u
                          ORDER BY b.first_term DESC, b.page_no DESC LIMIT 1)) p
                ORDER BY s.n, t.n, p.is_own DESC, p.page_no";
     let arguments = [Arg::Longs(segment_nos), Arg::BytesArray(terms)];
-    let place = |row: &spi::Row| {
-        let (segment, term) = (row.get::<i32>(0)? as usize - 1, row.get::<i32>(1)? as usize - 1);
+    let place = |row: &Row| {
+        let (segment, term) = (row.get::<usize>("segment")? - 1, row.get::<usize>("term")? - 1);
         let pages: &mut Vec<Vec<u8>> = &mut found[segment][term];
         // The preceding page is needed only if no page begins with the term.
-        if row.get::<bool>(2)? || pages.is_empty() {
-            pages.push(row.get(3)?);
+        if row.get::<bool>("is_own")? || pages.is_empty() {
+            pages.push(row.get("page")?);
         }
         Ok(())
     };
@@ -107,8 +107,8 @@ pub fn chunk_ids(chunks: &[(i64, u32)]) -> Result<Vec<Uuid>> {
                FROM unnest($1::bigint[], $2::integer[]) AS u (segment_no, part)
                JOIN kb.bm25_chunks c ON c.segment_no = u.segment_no AND c.part = u.part AND NOT c.is_gone";
     let arguments = [Arg::Longs(&segment_nos), Arg::Ints(&numbers)];
-    let place = |row: &spi::Row| {
-        parts.insert((row.get(0)?, row.get(1)?), row.get(2)?);
+    let place = |row: &Row| {
+        parts.insert((row.get("segment_no")?, row.get("part")?), row.get("chunk_ids")?);
         Ok(())
     };
     as_owner(|| by_index(|| spi::read(sql, &arguments, place)))?;
@@ -124,7 +124,7 @@ pub fn chunk_ids(chunks: &[(i64, u32)]) -> Result<Vec<Uuid>> {
 pub fn terms(build_no: i64, chunk_ids: &[Uuid]) -> Result<Vec<(Uuid, Vec<u8>)>> {
     let sql = "SELECT c.chunk_id, c.terms FROM kb.chunks c WHERE c.build_no = $1 AND c.chunk_id = ANY ($2)";
     let arguments = [Arg::Long(build_no), Arg::Uuids(chunk_ids)];
-    as_owner(|| spi::read(sql, &arguments, |row| Ok((row.uuid(0)?, row.get(1)?))))
+    as_owner(|| spi::read(sql, &arguments, |row| Ok((row.get("chunk_id")?, row.get("terms")?))))
 }
 
 fn by_index<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -1,7 +1,8 @@
 //! Writes and reads the rows of a segment.
 
 use super::IDS_PER_PART;
-use crate::pg::spi::{self, Arg};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, Row};
 use kb_search::bm25::{Page, Totals};
 use kb_types::error::{Error, Result};
 use std::collections::VecDeque;
@@ -10,12 +11,14 @@ use uuid::Uuid;
 /// The number of pages that one statement writes or reads: about a megabyte.
 const PAGES_AT_ONCE: usize = 128;
 
-/// The build, knowledge base and tenant to which the chunks of a segment belong.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owner {
-    pub build_no: i64,
-    pub kb_no: i64,
-    pub tenant_id: String,
+from_row! {
+    /// The build, knowledge base and tenant to which the chunks of a segment belong.
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+    pub struct Owner {
+        pub build_no: i64,
+        pub kb_no: i64,
+        pub tenant_id: String,
+    }
 }
 
 /// A segment that is being written: its row exists, and pages follow.
@@ -40,7 +43,7 @@ impl Writer {
                 Arg::Int(came.len() as i32),
                 Arg::Int(went.len() as i32),
             ],
-            |row| row.get::<i64>(0),
+            Row::only::<i64>,
         )?
         .ok_or_else(|| Error::Internal("a segment has no number".into()))?;
         write_ids(segment_no, false, came)?;
@@ -110,7 +113,7 @@ pub fn ids(segment_no: i64, is_gone: bool) -> Result<Vec<Uuid>> {
     let parts = spi::write(
         "SELECT chunk_ids FROM kb.bm25_chunks WHERE segment_no = $1 AND is_gone = $2 ORDER BY part",
         &[Arg::Long(segment_no), Arg::Bool(is_gone)],
-        |row| row.get::<Vec<u8>>(0),
+        Row::only::<Vec<u8>>,
     )?;
     Ok(parts.iter().flat_map(|part| ids_of(part)).collect())
 }
@@ -143,7 +146,7 @@ impl Pages {
                      ORDER BY first_term, page_no LIMIT {PAGES_AT_ONCE}"
                 ),
                 &[Arg::Long(self.segment_no), Arg::Bytes(&self.last.0), Arg::Int(self.last.1)],
-                |row| Ok((row.get::<Vec<u8>>(0)?, row.get::<i32>(1)?, row.get::<Vec<u8>>(2)?)),
+                |row| Ok((row.get("first_term")?, row.get("page_no")?, row.get("page")?)),
             )?;
             self.is_at_end = pages.len() < PAGES_AT_ONCE;
             for (first_term, page_no, page) in pages {

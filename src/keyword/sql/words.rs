@@ -2,7 +2,7 @@
 
 use super::known_words;
 pub use super::known_words::{InAdvance, in_advance};
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use kb_search::bm25::{Occurrences, Share};
 use kb_types::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,8 +14,7 @@ pub struct Language(u32);
 impl Language {
     /// Finds it by its name in pg_catalog, or by its qualified name.
     pub fn named(name: &str) -> Result<Language> {
-        let oid =
-            spi::read_one("SELECT $1::regconfig::oid::bigint", &[Arg::Text(name)], |row| row.get::<i64>(0))?;
+        let oid = spi::read_one("SELECT $1::regconfig::oid::bigint", &[Arg::Text(name)], Row::only::<i64>)?;
         let oid = oid.and_then(|oid| u32::try_from(oid).ok());
         oid.map(Language).ok_or_else(|| Error::Internal(format!("no text search configuration {name}")))
     }

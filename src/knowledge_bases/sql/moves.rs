@@ -5,7 +5,7 @@
 //! generation of each job makes the worker repeat what is in progress, and vectors that return are refused
 //! under the old tenant.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::vectors;
 use kb_types::error::Result;
 
@@ -21,7 +21,7 @@ pub fn has(tenant_id: &str, id: &str) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.knowledge_bases WHERE tenant_id = $1 AND id = $2)",
         &[Arg::Text(tenant_id), Arg::Text(id)],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found == Some(true))
 }
@@ -35,7 +35,7 @@ pub fn name_of_both(kb_no: i64, from: &str, to: &str) -> Result<Option<String>> 
                 WHERE o.kb_no = $1 AND o.tenant_id = $2 AND o.external_id = d.external_id)
          LIMIT 1",
         &[Arg::Long(kb_no), Arg::Text(from), Arg::Text(to)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 

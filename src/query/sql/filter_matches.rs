@@ -12,7 +12,7 @@ use crate::filters::metadata_indexes;
 use crate::pg::estimate;
 use crate::pg::role::as_owner;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::pg::txn;
 use crate::pg::watched::{self, Kept};
@@ -49,7 +49,7 @@ pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<
                  JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
                  LIMIT {limit}) l"
         );
-        setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), |row| row.uuids(0)))
+        setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), Row::only::<Vec<Uuid>>))
     })?;
     let found = found.into_iter().next().unwrap_or_default();
     Ok((found.len() <= most).then_some(found))

@@ -1,7 +1,7 @@
 //! What surrounds chunks in their documents, read as the caller.
 
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::sql::BY_INDEX;
 use kb_types::error::Result;
 use kb_types::passage::Piece;
@@ -36,16 +36,16 @@ pub fn pieces(build_no: i64, ranges: &[Range]) -> Result<HashMap<i64, Vec<Piece>
             &[Arg::Long(build_no), Arg::Longs(&documents), Arg::Ints(&first), Arg::Ints(&last)],
             |row| {
                 let piece = Piece {
-                    chunk_id: row.uuid(1)?,
-                    ordinal: row.get(2)?,
-                    start: row.get(3)?,
-                    end: row.get(4)?,
-                    content: row.get(5)?,
-                    token_count: row.get(6)?,
-                    headings: headings(&row.json(7)?),
+                    chunk_id: row.get("chunk_id")?,
+                    ordinal: row.get("ordinal")?,
+                    start: row.get("start_char")?,
+                    end: row.get("end_char")?,
+                    content: row.get("content")?,
+                    token_count: row.get("token_count")?,
+                    headings: headings(&row.get("locator")?),
                     gap: None,
                 };
-                Ok((row.get::<i64>(0)?, piece))
+                Ok((row.get::<i64>("document_id")?, piece))
             },
         )
     })?;
@@ -59,7 +59,7 @@ pub fn pieces(build_no: i64, ranges: &[Range]) -> Result<HashMap<i64, Vec<Piece>
 /// The present text of a document. Returns None if it does not exist, or the caller may not read it.
 pub fn text(document_id: i64) -> Result<Option<String>> {
     let sql = "SELECT content FROM kb.documents WHERE document_id = $1";
-    let found = setting::with(BY_INDEX, || spi::read_one(sql, &[Arg::Long(document_id)], |row| row.opt(0)))?;
+    let found = setting::with(BY_INDEX, || spi::read_one(sql, &[Arg::Long(document_id)], Row::only))?;
     Ok(found.flatten())
 }
 
@@ -69,7 +69,7 @@ pub fn uris(document_ids: &[i64]) -> Result<HashMap<i64, String>> {
         spi::read(
             "SELECT document_id, uri FROM kb.documents WHERE document_id = ANY ($1) AND uri IS NOT NULL",
             &[Arg::Longs(document_ids)],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| Ok((row.get("document_id")?, row.get("uri")?)),
         )
     })?;
     Ok(found.into_iter().collect())

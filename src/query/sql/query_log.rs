@@ -1,6 +1,5 @@
 //! kb.query_log and kb.query_feedback: questions with their answers, and whether these were what was wanted.
 
-use crate::pg::json::Jsonb;
 use crate::pg::spi::{self, Arg};
 use kb_gateway::protocol::LoggedQuestion;
 use kb_types::Json;
@@ -83,7 +82,7 @@ pub fn find(query_id: Uuid, tenant: &str) -> Result<Option<(i64, Vec<Uuid>)>> {
          LEFT JOIN LATERAL pg_catalog.unnest(q.chunk_ids) c (chunk_id) ON true
          WHERE q.query_id = ($1::uuid[])[1] AND q.tenant_id = $2",
         &[Arg::Uuids(&[query_id]), Arg::Text(tenant)],
-        |row| Ok((row.get::<i64>(0)?, row.opt::<pgrx::Uuid>(1)?.map(crate::pg::uuid::from_pg))),
+        |row| Ok((row.get::<i64>("kb_no")?, row.get::<Option<Uuid>>("chunk_id")?)),
     )?;
     let kb_no = rows.first().map(|(kb_no, _)| *kb_no);
     Ok(kb_no.map(|kb_no| (kb_no, rows.into_iter().filter_map(|(_, chunk_id)| chunk_id).collect())))
@@ -128,6 +127,6 @@ pub fn sample(kb_no: i64, most: i64) -> Result<Vec<(String, Option<Json>)>> {
              SELECT DISTINCT l.query, l.filter FROM kb.query_log l WHERE l.kb_no = $1 AND l.mode <> 'keyword') s
          ORDER BY pg_catalog.random() LIMIT $2",
         &[Arg::Long(kb_no), Arg::Long(most)],
-        |row| Ok((row.get(0)?, row.opt::<Jsonb>(1)?.map(|Jsonb(filter)| filter))),
+        |row| Ok((row.get("query")?, row.get("filter")?)),
     )
 }

@@ -2,11 +2,10 @@
 
 use crate::builds::knowledge_bases::Meant;
 use crate::filters::filter::condition;
-use crate::pg::json::Jsonb;
 use crate::pg::probe::{self, Key};
 use crate::pg::role::bypasses_policies;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::tenants::shares;
@@ -56,8 +55,9 @@ pub fn target(kb_id: &str) -> Result<Target> {
     let meant = Meant::of_session()?;
     spi::read_one(
         &format!(
-            "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id, e.provider, e.model, e.dimension, e.config,
-                    e.base_url, {}, {}, b.ef_search, b.chunking ->> 'tokenizer', b.index_misses
+            "SELECT k.kb_no, b.build_no, k.retrieval, b.preprocess, e.id AS embedder, e.provider, e.model,
+                    e.dimension AS embedder_dimension, e.base_url, e.config AS embedder_config, {}, {} AS is_readable,
+                    b.ef_search, b.chunking ->> 'tokenizer' AS tokenizer, b.index_misses
              FROM kb.knowledge_bases k
              JOIN kb.builds b ON b.kb_no = k.kb_no AND b.state = 'live'
              JOIN kb.embedders e ON e.id = b.embedder
@@ -68,61 +68,61 @@ pub fn target(kb_id: &str) -> Result<Target> {
         ),
         &meant.arguments(kb_id),
         |row| {
-            let retrieval = Retrieval::parse(&row.json(2)?).map_err(internal)?;
+            let retrieval: Retrieval = row.get("retrieval")?;
             let is_auto = matches!(retrieval.ef_search, Some(EfSearch::Auto(_)));
             Ok(Target {
-                kb_no: row.get(0)?,
+                kb_no: row.get("kb_no")?,
                 kb_id: kb_id.to_string(),
-                build_no: row.get(1)?,
+                build_no: row.get("build_no")?,
                 retrieval,
-                preprocess: Preprocess::parse(&row.json(3)?).map_err(internal)?,
+                preprocess: row.get("preprocess")?,
                 embedder: Embedder {
-                    id: row.get(4)?,
-                    provider: row.get(5)?,
-                    model: row.get(6)?,
-                    dimension: row.get::<i32>(7)? as usize,
-                    base_url: row.opt(9)?,
-                    config: EmbedderConfig::parse(&row.json(8)?).map_err(internal)?,
+                    id: row.get("embedder")?,
+                    provider: row.get("provider")?,
+                    model: row.get("model")?,
+                    dimension: row.get("embedder_dimension")?,
+                    base_url: row.get("base_url")?,
+                    config: EmbedderConfig::parse(&row.get("embedder_config")?).map_err(internal)?,
                 },
-                vector_db: VectorDb::read(row, 10)?,
-                is_readable: row.opt::<bool>(15)? != Some(false),
-                measured_ef_search: row.opt::<i64>(16)?.map(|ef_search| ef_search as usize),
-                tokenizer: row.opt(17)?,
-                index_misses: is_auto && row.get(18)?,
+                vector_db: VectorDb::from_row(row)?,
+                is_readable: row.get::<Option<bool>>("is_readable")? != Some(false),
+                measured_ef_search: row.get::<Option<i64>>("ef_search")?.map(|ef_search| ef_search as usize),
+                tokenizer: row.get("tokenizer")?,
+                index_misses: is_auto && row.get("index_misses")?,
             })
         },
     )?
     .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb_id.into() })
 }
 
-/// The columns that [`chunk_row`] reads, after the chunk's id.
+/// The columns that [`chunk_row`] reads, and the chunk's id.
 const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_count,
-    CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END, c.locator,
-    d.content_hash IS DISTINCT FROM d.indexed_hash OR d.source_no IS NOT NULL AND d.status = 'failed', c.content_hash, d.source_no, d.kb_no, d.tenant_id,
-    d.document_id, c.ordinal, c.start_char, c.end_char";
+    CASE WHEN c.metadata = '{}' THEN d.metadata ELSE d.metadata || c.metadata END AS metadata, c.locator,
+    d.content_hash IS DISTINCT FROM d.indexed_hash OR d.source_no IS NOT NULL AND d.status = 'failed' AS stale,
+    c.content_hash, d.source_no, d.kb_no, d.tenant_id, d.document_id, c.ordinal, c.start_char, c.end_char";
 
-/// The source of a row of an attached table, in three columns from this one on.
-fn source(row: &Row, column: usize) -> Result<Option<RowSource>> {
-    let Some(source_no) = row.opt(column)? else { return Ok(None) };
-    Ok(Some(RowSource { source_no, kb_no: row.get(column + 1)?, tenant_id: row.get(column + 2)? }))
+/// The source of a row of an attached table.
+fn source(row: &Row) -> Result<Option<RowSource>> {
+    let Some(source_no) = row.get("source_no")? else { return Ok(None) };
+    Ok(Some(RowSource { source_no, kb_no: row.get("kb_no")?, tenant_id: row.get("tenant_id")? }))
 }
 
 fn chunk_row(row: &Row) -> Result<ChunkRow> {
     Ok(ChunkRow {
-        external_id: row.get(1)?,
-        title: row.opt(2)?,
-        content: row.get(3)?,
-        token_count: row.get(4)?,
-        metadata: row.get::<Jsonb>(5)?.0,
-        locator: row.json(6)?,
-        stale: row.get(7)?,
-        content_hash: row.get(8)?,
-        source: source(row, 9)?,
+        external_id: row.get("external_id")?,
+        title: row.get("title")?,
+        content: row.get("content")?,
+        token_count: row.get("token_count")?,
+        metadata: row.get("metadata")?,
+        locator: row.get("locator")?,
+        stale: row.get("stale")?,
+        content_hash: row.get("content_hash")?,
+        source: source(row)?,
         place: ChunkPlace {
-            document_id: row.get(12)?,
-            ordinal: row.get(13)?,
-            start: row.get(14)?,
-            end: row.get(15)?,
+            document_id: row.get("document_id")?,
+            ordinal: row.get("ordinal")?,
+            start: row.get("start_char")?,
+            end: row.get("end_char")?,
         },
     })
 }
@@ -187,14 +187,14 @@ pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) 
     );
     let head = |row: &Row| {
         let head = ChunkHead {
-            external_id: row.get(1)?,
-            document_id: row.get(2)?,
-            content_hash: row.get(3)?,
-            token_count: row.get(4)?,
-            source: source(row, 5)?,
+            external_id: row.get("external_id")?,
+            document_id: row.get("document_id")?,
+            content_hash: row.get("content_hash")?,
+            token_count: row.get("token_count")?,
+            source: source(row)?,
             is_changed: false,
         };
-        Ok((row.uuid(0)?, head))
+        Ok((row.get("chunk_id")?, head))
     };
     let found = setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments.all(), head))?;
     let mut found: HashMap<Uuid, ChunkHead> = found.into_iter().collect();
@@ -217,7 +217,7 @@ pub fn add_rows(target: &Target, candidates: &mut [Candidate]) -> Result<usize> 
          WHERE c.build_no = $1 AND c.chunk_id = ANY ($2) AND c.enabled"
     );
     let arguments = [Arg::Long(target.build_no), Arg::Uuids(&unread)];
-    let row = |row: &Row| Ok((row.uuid(0)?, chunk_row(row)?));
+    let row = |row: &Row| Ok((row.get("chunk_id")?, chunk_row(row)?));
     let found = setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))?;
     let count = found.len();
     let mut found: HashMap<Uuid, ChunkRow> = found.into_iter().collect();
@@ -270,10 +270,10 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
          ORDER BY d.external_id, c.ordinal";
     let place = |row: &Row| {
         Ok(TextPlace {
-            content_hash: row.get(0)?,
-            chunk_id: row.uuid(1)?,
-            external_id: row.get(2)?,
-            source: source(row, 3)?,
+            content_hash: row.get("content_hash")?,
+            chunk_id: row.get("chunk_id")?,
+            external_id: row.get("external_id")?,
+            source: source(row)?,
         })
     };
     let arguments = [Arg::Long(target.build_no), Arg::BytesArray(&hashes), Arg::Long(PLACES)];
@@ -291,7 +291,7 @@ pub fn size_of(chunk_ids: &[Uuid]) -> Result<i64> {
     let sql = format!(
         "SELECT coalesce(pg_catalog.sum(pg_catalog.octet_length(c.content)), 0)::bigint {LIVE_BY_ID}"
     );
-    let found = setting::with(BY_INDEX, || spi::read_one(&sql, &[Arg::Uuids(chunk_ids)], |row| row.get(0)))?;
+    let found = setting::with(BY_INDEX, || spi::read_one(&sql, &[Arg::Uuids(chunk_ids)], Row::only))?;
     Ok(found.unwrap_or(0))
 }
 
@@ -299,7 +299,7 @@ pub fn size_of(chunk_ids: &[Uuid]) -> Result<i64> {
 pub fn by_ids(chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
     let sql = format!("SELECT {COLUMNS} {LIVE_BY_ID} ORDER BY u.place, c.build_no");
     let found = setting::with(BY_INDEX, || {
-        spi::read(&sql, &[Arg::Uuids(chunk_ids)], |row| Ok((row.uuid(0)?, chunk_row(row)?)))
+        spi::read(&sql, &[Arg::Uuids(chunk_ids)], |row| Ok((row.get("chunk_id")?, chunk_row(row)?)))
     })?;
     let mut seen = HashSet::new();
     let candidate = |(chunk_id, row)| {

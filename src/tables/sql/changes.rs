@@ -2,10 +2,11 @@
 //! the owner.
 
 use crate::pg::probe::{self, Key};
+use crate::pg::row::{FromColumn, from_row};
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::{BY_HASH, BY_INDEX, BY_LOOKUPS, IN_ORDER, IS_UNCOMMITTED};
-use kb_types::error::{Error, Result};
+use kb_types::error::Result;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
@@ -34,21 +35,28 @@ impl What {
             What::Filled => "filled",
         }
     }
+}
 
-    fn stored(name: &str) -> Result<What> {
+impl FromColumn for What {
+    type Stored = String;
+
+    fn from_stored(name: String) -> Result<What, String> {
         let all = [What::Changed, What::Gone, What::Truncated, What::Partitions, What::Filled];
         let found = all.into_iter().find(|what| what.name() == name);
-        found.ok_or_else(|| Error::Internal(format!("change \"{name}\"")))
+        found.ok_or_else(|| format!("change \"{name}\""))
     }
 }
 
-/// Rows of one source, by tenants and external_ids. Without tenants, all rows belong to the source's tenant.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Changes {
-    pub change_id: Uuid,
-    pub what: What,
-    pub tenants: Vec<String>,
-    pub keys: Vec<String>,
+from_row! {
+    /// Rows of one source, by tenants and external_ids. Without tenants, all rows belong to the source's
+    /// tenant.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Changes {
+        pub change_id: Uuid,
+        pub what: What,
+        pub tenants: Vec<String>,
+        pub keys: Vec<String>,
+    }
 }
 
 /// The most rows of kb.changes that are read at once, and the bytes of keys after which no more are read.
@@ -84,7 +92,7 @@ pub fn next_source(after: i64) -> Result<Option<i64>> {
                AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no)
              ORDER BY c.source_no LIMIT 1",
             &[Arg::Long(after)],
-            |row| row.get(0),
+            Row::only,
         )
     })
 }
@@ -94,7 +102,7 @@ pub fn truncation(source_no: i64) -> Result<Option<Uuid>> {
     spi::write_one(
         "SELECT change_id FROM kb.changes WHERE source_no = $1 AND change = 'truncated' LIMIT 1",
         &[Arg::Long(source_no)],
-        |row| row.uuid(0),
+        Row::only,
     )
 }
 
@@ -102,21 +110,14 @@ pub fn truncation(source_no: i64) -> Result<Option<Uuid>> {
 pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
     setting::with(IN_ORDER, || {
         spi::write(
-            "SELECT change_id, change, tenants, keys
+            "SELECT change_id, change AS what, tenants, keys
              FROM (SELECT *, pg_catalog.sum(bytes) OVER (ORDER BY change_id) - bytes AS before
                    FROM (SELECT *, pg_catalog.pg_column_size(keys)::bigint + pg_catalog.pg_column_size(tenants) AS bytes
                          FROM kb.changes WHERE source_no = $1 AND change IN ('changed', 'gone')
                          ORDER BY change_id LIMIT $2) o) w
              WHERE before < $3 ORDER BY change_id",
             &[Arg::Long(source_no), Arg::Long(ROWS), Arg::Long(BYTES)],
-            |row| {
-                Ok(Changes {
-                    change_id: row.uuid(0)?,
-                    what: What::stored(&row.get::<String>(1)?)?,
-                    tenants: row.get(2)?,
-                    keys: row.get(3)?,
-                })
-            },
+            Changes::from_row,
         )
     })
 }
@@ -126,9 +127,9 @@ pub fn oldest(source_no: i64) -> Result<Vec<Changes>> {
 pub fn of_partitions(source_no: i64) -> Result<(Vec<Uuid>, Vec<i64>)> {
     let rows = setting::with(BY_INDEX, || {
         spi::write(
-            "SELECT change_id, keys::bigint[] FROM kb.changes WHERE source_no = $1 AND change = 'partitions'",
+            "SELECT change_id, keys::bigint[] AS relations FROM kb.changes WHERE source_no = $1 AND change = 'partitions'",
             &[Arg::Long(source_no)],
-            |row| Ok((row.uuid(0)?, row.get::<Vec<i64>>(1)?)),
+            |row| Ok((row.get::<Uuid>("change_id")?, row.get::<Vec<i64>>("relations")?)),
         )
     })?;
     let (changes, relations): (Vec<Uuid>, Vec<Vec<i64>>) = rows.into_iter().unzip();
@@ -152,26 +153,25 @@ pub fn append_documents_of(source_no: i64, partitions: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// A partition whose rows must be enqueued.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Filled {
-    pub change_id: Uuid,
-    pub relation: u32,
-    /// The key up to which they are enqueued, which is empty at first.
-    pub after: Vec<String>,
+from_row! {
+    /// A partition whose rows must be enqueued.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Filled {
+        pub change_id: Uuid,
+        pub relation: u32,
+        /// The key up to which they are enqueued, which is empty at first.
+        pub after: Vec<String>,
+    }
 }
 
 /// The first such partition of a source.
 pub fn filled(source_no: i64) -> Result<Option<Filled>> {
     setting::with(BY_INDEX, || {
         spi::write_one(
-            "SELECT change_id, keys[1]::bigint, keys[2:] FROM kb.changes
+            "SELECT change_id, keys[1]::bigint AS relation, keys[2:] AS after FROM kb.changes
              WHERE source_no = $1 AND change = 'filled' ORDER BY change_id LIMIT 1",
             &[Arg::Long(source_no)],
-            |row| {
-                let relation = u32::try_from(row.get::<i64>(1)?).unwrap_or(0);
-                Ok(Filled { change_id: row.uuid(0)?, relation, after: row.get(2)? })
-            },
+            Filled::from_row,
         )
     })
 }
@@ -184,7 +184,7 @@ pub fn filling() -> Result<Vec<i64>> {
             "SELECT DISTINCT c.source_no FROM kb.changes c WHERE c.change = 'filled'
                AND (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no) ORDER BY 1",
             &[],
-            |row| row.get(0),
+            Row::only,
         )
     })
 }
@@ -229,7 +229,7 @@ pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
                      IS NOT NULL))"
         ),
         &arguments,
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -244,7 +244,7 @@ pub fn any_waiting() -> Result<bool> {
         "SELECT EXISTS (SELECT FROM kb.changes c WHERE (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no))
              OR EXISTS (SELECT FROM kb.sources WHERE backfill IS NOT NULL)",
         &[],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -259,7 +259,7 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
                  OR EXISTS (SELECT FROM kb.sources WHERE kb_no = $1 AND backfill IS NOT NULL AND {IS_UNCOMMITTED})"
         ),
         &[Arg::Long(kb_no)],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -295,7 +295,7 @@ pub fn of_documents(
              JOIN asked a ON a.external_id = w.key AND a.source_no = w.source_no
                  AND a.tenant_id = coalesce(w.tenant, w.tenant_id)",
             &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids), Arg::Longs(&sources)],
-            |row| Ok((row.get::<i64>(0)? as usize - 1, What::stored(&row.get::<String>(1)?)?)),
+            |row| Ok((row.get::<i64>("place")? as usize - 1, row.get("change")?)),
         )
     })?;
     let waits =
@@ -321,7 +321,7 @@ fn of_lost_partitions(source_nos: &[i64], tenants: &[String], external_ids: &[St
                        AND d.source_no IS NOT DISTINCT FROM s.source_no AND {IS_LOST} LIMIT 1) l"
             ),
             &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
-            |row| Ok(row.get::<i64>(0)? as usize - 1),
+            |row| Ok(row.only::<i64>()? as usize - 1),
         )
     })
 }
@@ -337,6 +337,6 @@ pub fn enqueued(source_nos: &[i64], tenants: &[String], external_ids: &[String])
              WHERE j.kb_no = s.kb_no AND j.tenant_id = u.tenant_id AND j.kind = 'document'
                AND j.subject = u.external_id AND j.priority = 0 LIMIT 1) w",
         &[Arg::Longs(source_nos), Arg::Texts(tenants), Arg::Texts(external_ids)],
-        |row| Ok(row.get::<i64>(0)? as usize - 1),
+        |row| Ok(row.only::<i64>()? as usize - 1),
     )
 }

@@ -6,16 +6,19 @@
 
 use super::changes::IS_LOST;
 use super::sources::Source;
-use crate::pg::spi::{self, Arg};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use kb_types::error::{Error, Result};
 use pgrx::datum::TimestampWithTimeZone;
 
-/// The identity of a document.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RowDocument {
-    pub document_id: i64,
-    pub tenant_id: String,
-    pub external_id: String,
+from_row! {
+    /// The identity of a document.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct RowDocument {
+        pub document_id: i64,
+        pub tenant_id: String,
+        pub external_id: String,
+    }
 }
 
 impl RowDocument {
@@ -31,7 +34,7 @@ pub fn after(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<RowDo
         "SELECT document_id, tenant_id, external_id FROM kb.documents
          WHERE source_no = $1 AND document_id > $2 ORDER BY document_id LIMIT $3",
         &[Arg::Long(source_no), Arg::Long(document_id), Arg::Long(limit as i64)],
-        |row| Ok(RowDocument { document_id: row.get(0)?, tenant_id: row.get(1)?, external_id: row.get(2)? }),
+        RowDocument::from_row,
     )
 }
 
@@ -49,7 +52,7 @@ pub fn hashes(source: &Source, tenants: &[String], external_ids: &[String]) -> R
             Arg::Texts(external_ids),
             Arg::Long(source.source_no),
         ],
-        |row| row.opt(0),
+        Row::only,
     )
 }
 
@@ -149,23 +152,25 @@ pub fn any(source_no: i64) -> Result<bool> {
     let found = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.documents WHERE source_no = $1)",
         &[Arg::Long(source_no)],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
 
-/// The state of a row's document.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Present {
-    pub document_id: i64,
-    pub is_ready: bool,
-    pub is_pending: bool,
-    /// The settings of its chunks.
-    pub settings: Option<String>,
-    /// Whether it comes from this source.
-    pub is_own: bool,
-    /// The source whose row it is, or None if it was put.
-    pub source_no: Option<i64>,
+from_row! {
+    /// The state of a row's document.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Present {
+        pub document_id: i64,
+        pub is_ready: bool,
+        pub is_pending: bool,
+        /// The settings of its chunks.
+        pub settings: Option<String>,
+        /// Whether it comes from this source.
+        pub is_own: bool,
+        /// The source whose row it is, or None if it was put.
+        pub source_no: Option<i64>,
+    }
 }
 
 /// The result of locking a row's document.
@@ -182,19 +187,12 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
     let arguments =
         [Arg::Long(source.kb_no), Arg::Text(tenant_id), Arg::Text(external_id), Arg::Long(source.source_no)];
     let present = spi::write_one(
-        "SELECT document_id, status = 'ready', settings, source_no IS NOT DISTINCT FROM $4, source_no, status = 'pending' FROM kb.documents
+        "SELECT document_id, status = 'ready' AS is_ready, status = 'pending' AS is_pending, settings,
+             source_no IS NOT DISTINCT FROM $4 AS is_own, source_no
+         FROM kb.documents
          WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3 FOR UPDATE SKIP LOCKED",
         &arguments,
-        |row| {
-            Ok(Present {
-                document_id: row.get(0)?,
-                is_ready: row.get(1)?,
-                settings: row.opt(2)?,
-                is_own: row.get(3)?,
-                source_no: row.opt(4)?,
-                is_pending: row.get(5)?,
-            })
-        },
+        Present::from_row,
     )?;
     if let Some(present) = present {
         return Ok(Found::Present(present));
@@ -202,7 +200,7 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
     let is_there = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3)",
         &arguments[..3],
-        |row| row.get::<bool>(0),
+        Row::only::<bool>,
     )?;
     Ok(if is_there == Some(true) { Found::Locked } else { Found::None })
 }
@@ -225,16 +223,18 @@ pub fn delete_gone(source: &Source, tenants: &[String], external_ids: &[String])
         ),
         &arguments,
     )?;
-    spi::write(&format!("{found}) l"), &arguments, |row| Ok(row.get::<i64>(1)? as usize - 1))
+    spi::write(&format!("{found}) l"), &arguments, |row| Ok(row.get::<i64>("place")? as usize - 1))
 }
 
-/// The status of a row's document, and the time since when it has it.
-#[derive(Debug, Clone)]
-pub struct RowStatus {
-    /// absent, pending, ready, stale or failed.
-    pub status: String,
-    /// None: the status has no beginning.
-    pub since: Option<TimestampWithTimeZone>,
+from_row! {
+    /// The status of a row's document, and the time since when it has it.
+    #[derive(Debug, Clone)]
+    pub struct RowStatus {
+        /// absent, pending, ready, stale or failed.
+        pub status: String,
+        /// None: the status has no beginning.
+        pub since: Option<TimestampWithTimeZone>,
+    }
 }
 
 /// The status of a row of a source.
@@ -244,8 +244,8 @@ pub fn status(source: &Source, tenant_id: &str, external_id: &str) -> Result<Row
                      WHEN w.at IS NULL AND d.status IS NOT NULL THEN d.status
                      WHEN d.chunk_count > 0 THEN 'stale'
                      WHEN w.at IS NOT NULL THEN 'pending'
-                     ELSE 'absent' END,
-                CASE WHEN w.at IS NULL THEN coalesce(d.processed_at, d.updated_at) ELSE w.at END
+                     ELSE 'absent' END AS status,
+                CASE WHEN w.at IS NULL THEN coalesce(d.processed_at, d.updated_at) ELSE w.at END AS since
          FROM (SELECT pg_catalog.min(at) AS at, coalesce(pg_catalog.bool_or(is_gone), false) AS is_gone FROM (
                    SELECT j.queued_at AS at, false AS is_gone FROM kb.jobs j
                    WHERE j.kb_no = $1 AND j.tenant_id = $3 AND j.kind = 'document' AND j.subject = $4
@@ -263,7 +263,7 @@ pub fn status(source: &Source, tenant_id: &str, external_id: &str) -> Result<Row
             Arg::Text(external_id),
             Arg::Text(&source.tenant_id),
         ],
-        |row| Ok(RowStatus { status: row.get(0)?, since: row.opt(1)? }),
+        RowStatus::from_row,
     )?;
     found.ok_or_else(|| Error::Internal("no status of a row".into()))
 }

@@ -1,6 +1,6 @@
 //! kb.tenant_roles: the tenants for which roles may act, and the tenant for which the session acts.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::{role, tenant_roles};
 use crate::settings;
 use kb_types::error::{Error, Result};
@@ -64,7 +64,7 @@ pub fn bind(role_name: &str, tenant_id: &str) -> Result<bool> {
         "INSERT INTO kb.tenant_roles AS t (role_name, tenant_id) VALUES ($1::name, $2)
          ON CONFLICT (role_name, tenant_id) DO UPDATE SET role = EXCLUDED.role RETURNING t.xmax = 0",
         &[Arg::Text(role_name), Arg::Text(tenant_id)],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(is_new == Some(true))
 }

@@ -7,8 +7,9 @@
 //! which the worker does not change, so exactly as much is subtracted as was added. Triggers count what other
 //! tables hold.
 
-use crate::pg::spi::{self, Arg};
-use crate::pg::watched::{self, Columns, Kept};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::pg::watched::{self, Kept};
 use crate::pg::{setting, txn};
 use crate::sql::BY_INDEX;
 use kb_types::error::{Error, Result};
@@ -19,9 +20,6 @@ thread_local! {
     static QUOTAS: RefCell<Kept<String, Option<Quota>>> = RefCell::default();
 }
 
-/// The first of the columns of kb.quotas that are limits.
-const LIMITS: usize = 2;
-
 /// The rows of counts of a tenant are folded into one per knowledge base once there are this many more rows
 /// than two for each.
 const FOLDED_FROM: i64 = 64;
@@ -30,36 +28,41 @@ const FOLDED_FROM: i64 = 64;
 const HAS_TEXT: &str =
     "coalesce(pg_catalog.octet_length(d.original), pg_catalog.octet_length(d.content), 0) > 0";
 
-/// The sizes of a stored document.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct StoredSize {
-    /// The bytes of everything that was put.
-    pub bytes: i64,
-    pub has_text: bool,
-    pub title: i64,
-    pub uri: i64,
-    pub metadata: i64,
+from_row! {
+    /// The sizes of a stored document.
+    #[derive(Debug, Clone, Default, PartialEq, Eq)]
+    pub struct StoredSize {
+        /// The bytes of everything that was put.
+        pub bytes: i64,
+        pub has_text: bool,
+        pub title: i64,
+        pub uri: i64,
+        pub metadata: i64,
+    }
 }
 
 /// The quota of a tenant, if it has one.
 pub fn of(tenant_id: &str) -> Option<Quota> {
     watched::get(&QUOTAS, &tenant_id.to_string(), || {
         let mut found = None;
-        watched::scan(c"quotas", Some((c"quotas_pkey", tenant_id)), |row| found = Some(quota(row)));
+        watched::scan(c"quotas", Some((c"quotas_pkey", tenant_id)), |row| {
+            found = Some(quota(row)?);
+            Ok(())
+        });
         found
     })
 }
 
-fn quota(row: &Columns) -> Quota {
-    Quota {
-        bytes: row.long(LIMITS),
-        documents: row.long(LIMITS + 1),
-        document_bytes: row.long(LIMITS + 2),
-        knowledge_bases: row.long(LIMITS + 3),
-        tokens_per_day: row.long(LIMITS + 4),
-        attached_tables: row.long(LIMITS + 5),
-        metadata_indexes: row.long(LIMITS + 6),
-    }
+fn quota(row: &Row) -> Result<Quota> {
+    Ok(Quota {
+        bytes: row.get("bytes")?,
+        documents: row.get("documents")?,
+        document_bytes: row.get("document_bytes")?,
+        knowledge_bases: row.get("knowledge_bases")?,
+        tokens_per_day: row.get("tokens_per_day")?,
+        attached_tables: row.get("attached_tables")?,
+        metadata_indexes: row.get("metadata_indexes")?,
+    })
 }
 
 /// Sets the quota of a tenant. Must run as the owner.
@@ -110,12 +113,16 @@ pub fn lock(tenant_id: &str, waits: bool) -> Result<bool> {
 pub fn used(tenant_id: &str, kb_no: i64) -> Result<Volume> {
     let count = || {
         let found = spi::read_one(
-            "SELECT count(*) - 2 * count(DISTINCT c.kb_no), coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint,
-                    coalesce(sum(c.bytes), 0)::bigint
+            "SELECT count(*) - 2 * count(DISTINCT c.kb_no) AS spare,
+                    coalesce(sum(c.documents) FILTER (WHERE c.kb_no = $2), 0)::bigint AS documents,
+                    coalesce(sum(c.bytes), 0)::bigint AS bytes
              FROM kb.quota_counts c WHERE c.tenant_id = $1
                AND (SELECT true FROM kb.knowledge_bases k WHERE k.kb_no = c.kb_no)",
             &[Arg::Text(tenant_id), Arg::Long(kb_no)],
-            |row| Ok((row.get::<i64>(0)?, Volume { documents: row.get(1)?, bytes: row.get(2)? })),
+            |row| {
+                let volume = Volume { documents: row.get("documents")?, bytes: row.get("bytes")? };
+                Ok((row.get::<i64>("spare")?, volume))
+            },
         )?;
         found.ok_or_else(|| Error::Internal("no counts".into()))
     };
@@ -197,7 +204,7 @@ pub fn to_settle() -> Result<Vec<String>> {
            AND (settle_after <= pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
                 OR settle_after > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()))",
         &[],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -209,8 +216,7 @@ pub fn settle(tenant_id: &str) -> Result<()> {
 
 /// Whether the counts of some quota are not exact yet.
 pub fn any_unsettled() -> Result<bool> {
-    let found =
-        spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[], |row| row.get(0))?;
+    let found = spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[], Row::only)?;
     Ok(found.unwrap_or(false))
 }
 
@@ -222,7 +228,7 @@ pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
         Thing::MetadataIndexes => "SELECT DISTINCT key, type FROM kb.metadata_indexes WHERE tenant_id = $1",
     };
     let sql = format!("SELECT count(*) FROM ({things} LIMIT $2) t");
-    let count = || spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Long(most)], |row| row.get::<i64>(0));
+    let count = || spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Long(most)], Row::only::<i64>);
     let found = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
     Ok(found.unwrap_or(0))
 }
@@ -236,19 +242,11 @@ pub fn sizes(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec
         &format!(
             "SELECT u.id, d.* FROM pg_catalog.unnest($3::text[]) AS u (id)
              CROSS JOIN LATERAL (
-                 SELECT d.stored_bytes, {HAS_TEXT}, {title}, {uri}, {metadata} FROM kb.documents d
+                 SELECT d.stored_bytes AS bytes, {HAS_TEXT} AS has_text, {title} AS title, {uri} AS uri, {metadata} AS metadata
+                 FROM kb.documents d
                  WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id LIMIT 1) d"
         ),
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)],
-        |row| {
-            let size = StoredSize {
-                bytes: row.get(1)?,
-                has_text: row.get(2)?,
-                title: row.get(3)?,
-                uri: row.get(4)?,
-                metadata: row.get(5)?,
-            };
-            Ok((row.get(0)?, size))
-        },
+        |row| Ok((row.get("id")?, StoredSize::from_row(row)?)),
     )
 }

@@ -1,6 +1,6 @@
 //! kb.shares: knowledge bases that tenants share with others.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::watched::{self, Kept};
 use crate::tenants::sql::bindings;
 use kb_types::error::Result;
@@ -11,14 +11,14 @@ thread_local! {
     static OWNERS: RefCell<Kept<String, Rc<[String]>>> = RefCell::default();
 }
 
-/// The column owner_id.
-const OWNER: usize = 3;
-
 /// The tenants that share something with a tenant.
 pub fn owners(tenant_id: &str) -> Vec<String> {
     let found = watched::get(&OWNERS, &tenant_id.to_string(), || {
         let mut owners = Vec::new();
-        watched::scan(c"shares", Some((c"shares_pkey", tenant_id)), |row| owners.extend(row.text(OWNER)));
+        watched::scan(c"shares", Some((c"shares_pkey", tenant_id)), |row| {
+            owners.push(row.get::<String>("owner_id")?);
+            Ok(())
+        });
         owners.sort();
         owners.dedup();
         owners.into()
@@ -26,19 +26,26 @@ pub fn owners(tenant_id: &str) -> Vec<String> {
     found.to_vec()
 }
 
+/// The tenants of which the session may read at least some rows.
+pub fn readable_owners() -> Result<Vec<String>> {
+    let mut tenants = bindings::visible()?;
+    tenants.extend(owners(&tenants[0]));
+    Ok(tenants)
+}
+
 /// The tenant that shares a knowledge base with a tenant. Must run as that tenant or as the owner.
 pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
     spi::read_one(
         "SELECT s.owner_id FROM kb.shares s WHERE s.tenant_id = $1 AND s.kb_no = $2",
         &[Arg::Text(tenant_id), Arg::Long(kb_no)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
 /// Whether a knowledge base is shared with any tenant. Must run as its owner.
 pub fn any(kb_no: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM kb.shares WHERE kb_no = $1)";
-    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], |row| row.get(0))?.unwrap_or(false))
+    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], Row::only)?.unwrap_or(false))
 }
 
 /// Shares a knowledge base of the tenant that owns it with another tenant. Returns false if it was shared

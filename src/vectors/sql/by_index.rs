@@ -9,13 +9,14 @@
 //! not count.
 
 use super::Searched;
+use super::nearest::pair;
 use super::segments::condition as condition_of;
 use super::tail::Tail;
 use crate::pg::cursor::Cursor;
 use crate::pg::probe;
 use crate::pg::role::as_owner;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX_UNPLANNED, IN_ORDER};
 use kb_search::ef_search;
@@ -225,12 +226,11 @@ impl Source {
         count: usize,
         farthest: f64,
     ) -> Result<Vec<(Uuid, f64)>> {
-        let row = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<f64>(1)?));
         let found = match &mut self.kind {
             Kind::Segment { cursor, ef_search, .. } => {
-                Effort { ef_search: *ef_search, ..effort }.with(|| cursor.next(count, row))?
+                Effort { ef_search: *ef_search, ..effort }.with(|| cursor.next(count, pair))?
             }
-            Kind::Rest(cursor) => cursor.next(count, row)?,
+            Kind::Rest(cursor) => cursor.next(count, pair)?,
             Kind::Packed(packed) => {
                 match packed.next(statement, farthest)? {
                     Some(found) => {
@@ -316,7 +316,7 @@ impl Statement<'_> {
         let Statement { table, distance, passes, .. } = self;
         let and = if passes.is_empty() { "" } else { " AND " };
         format!(
-            "SELECT v.chunk_id, {distance} FROM {table} v WHERE {}{and}{passes} ORDER BY {distance}",
+            "SELECT v.chunk_id, {distance} AS distance FROM {table} v WHERE {}{and}{passes} ORDER BY {distance}",
             self.of(segment)
         )
     }
@@ -359,12 +359,11 @@ impl Statement<'_> {
         let arguments: Vec<Arg> = arguments.all().into_iter().chain([Arg::Uuids(&ids)]).collect();
         let and = if passes.is_empty() { "" } else { " AND " };
         let sql = format!(
-            "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
+            "SELECT v.chunk_id, ({distance}) + 0 AS distance FROM {table} v
              WHERE v.build_no = {build} AND v.chunk_id = ANY (${}){and}{passes}",
             arguments.len()
         );
-        let row = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<f64>(1)?));
-        setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, row))
+        setting::with(BY_INDEX_UNPLANNED, || spi::read(&sql, &arguments, pair))
     }
 
     /// The distance of the last of the `ef_search` nearest rows of a segment, whether they pass or not and
@@ -372,12 +371,12 @@ impl Statement<'_> {
     fn reach(&self, segment: &Segment, ef_search: usize) -> Result<Option<f64>> {
         let Statement { table, distance, .. } = self;
         let sql = format!(
-            "SELECT count(*), max(v.distance) FROM (
+            "SELECT count(*) AS count, max(v.distance) AS farthest FROM (
                  SELECT {distance} AS distance FROM {table} v
                  WHERE {} ORDER BY {distance} LIMIT {ef_search}) v",
             self.of(segment)
         );
-        let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as usize, row.opt::<f64>(1)?));
+        let row = |row: &Row| Ok((row.get::<i64>("count")? as usize, row.get::<Option<f64>>("farthest")?));
         // Only the arguments that the text names, because the text may be the same under other filters.
         let arguments = self.arguments.all();
         let own = arguments.get(..2).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! Rights of other roles on kb's objects. What kb grants is in sql/grants.sql and, for vector tables, in
 //! [`crate::vectors::sql`].
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use kb_types::error::Result;
 
 /// A grantee of aclexplode in the form that GRANT and REVOKE take.
@@ -16,7 +16,7 @@ pub fn take_defaults(table: &str) -> Result<()> {
          FROM pg_catalog.pg_class c CROSS JOIN LATERAL pg_catalog.aclexplode(c.relacl) a
          WHERE c.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid AND a.grantee <> c.relowner"
     );
-    let statements = spi::write(&sql, &[Arg::Text(table)], |row| row.get::<String>(0))?;
+    let statements = spi::write(&sql, &[Arg::Text(table)], Row::only::<String>)?;
     statements.iter().try_for_each(|statement| spi::execute_utility(statement))
 }
 
@@ -56,7 +56,8 @@ pub fn of_others() -> Result<Vec<(String, String, i64)>> {
              UNION ALL
              SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(m.member)), 'membership in role kb_vectors'
              FROM pg_catalog.pg_auth_members m WHERE m.roleid = 'kb_vectors'::pg_catalog.regrole)
-         SELECT g.grantee, pg_catalog.min(g.privilege), count(*) - 1 FROM granted g GROUP BY g.grantee ORDER BY g.grantee"
+         SELECT g.grantee, pg_catalog.min(g.privilege) AS privilege, count(*) - 1 AS others
+         FROM granted g GROUP BY g.grantee ORDER BY g.grantee"
     );
-    spi::read(&sql, &[], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+    spi::read(&sql, &[], |row| Ok((row.get("grantee")?, row.get("privilege")?, row.get("others")?)))
 }

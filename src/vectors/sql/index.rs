@@ -4,7 +4,7 @@ use super::own_table::IS_SHARED;
 use super::segments::{self, behind, indexes, number_behind};
 use super::tail::{self, most_rows};
 use super::{Health, VectorDb};
-use crate::pg::spi::{self, Arg, quote};
+use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::sql::server_catalogs::vector_schema;
 use kb_search::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
 use kb_types::VectorDbConfig;
@@ -107,7 +107,8 @@ fn waiting(job: &str, source: &str) -> String {
 pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
     let names: Vec<String> = only.unwrap_or_default().iter().map(|table| table.table_name.clone()).collect();
     let sql = format!(
-        "SELECT {}, {}, {}, {IS_SHARED}, NOT b.owns_table, t.oid::bigint, b.tenant_id
+        "SELECT {}, {} AS is_waited_for, {} AS has_waited_long, {IS_SHARED} AS is_shared,
+             NOT b.owns_table AS is_named, t.oid::bigint AS oid, b.tenant_id
          FROM ({}) n
          CROSS JOIN LATERAL (
              SELECT * FROM kb.builds b WHERE b.table_name = n.name AND b.state <> 'old' AND b.type = 'pgvector'
@@ -124,16 +125,14 @@ pub fn tables(only: Option<&[VectorDb]>) -> Result<Vec<Table>> {
         if only.is_some() { "SELECT u.name FROM pg_catalog.unnest($1::text[]) AS u (name)" } else { ALL_NAMES },
     );
     spi::write(&sql, &[Arg::Texts(&names)], |row| {
-        let (is_waited_for, has_waited_long, is_shared) = (row.get(5)?, row.get(6)?, row.get(7)?);
-        let (is_named, oid) = (row.get(8)?, row.get::<i64>(9)? as u32);
         Ok(Table {
-            vector_db: VectorDb::read(row, 0)?,
-            oid,
-            tenant_id: row.get(10)?,
-            is_waited_for,
-            has_waited_long,
-            is_shared,
-            is_named,
+            vector_db: VectorDb::from_row(row)?,
+            is_waited_for: row.get("is_waited_for")?,
+            has_waited_long: row.get("has_waited_long")?,
+            is_shared: row.get("is_shared")?,
+            is_named: row.get("is_named")?,
+            oid: row.get("oid")?,
+            tenant_id: row.get("tenant_id")?,
         })
     })
 }
@@ -207,7 +206,7 @@ impl Table {
             "SELECT DISTINCT pg_catalog.format('\"%s\"', k.id) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no)
              WHERE b.table_name = $1 ORDER BY 1 LIMIT 3",
             &[Arg::Text(&self.vector_db.table_name)],
-            |row| row.get(0),
+            Row::only,
         )?;
         Ok(format!("table kb.{} (knowledge base {})", self.vector_db.table_name, ids.join(", ")))
     }
@@ -220,7 +219,7 @@ impl Table {
                AND l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
                AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
         &[Arg::Text(&self.vector_db.table_name)],
-        |row| row.get::<bool>(0),
+        Row::only::<bool>,
     )?;
         Ok(found.unwrap_or(false))
     }
@@ -234,7 +233,7 @@ impl Table {
                  WHERE l.mode = 'ShareUpdateExclusiveLock' AND l.granted
                    AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
             &[Arg::Text(&self.vector_db.table_name)],
-            |row| row.get::<bool>(0),
+            Row::only::<bool>,
         )?;
         Ok(found.unwrap_or(false))
     }
@@ -350,7 +349,7 @@ pub fn weak() -> Result<Vec<VectorDb>> {
          SELECT {} FROM b WHERE b.owns_table AND b.state = 'live'",
         VectorDb::columns("b")
     );
-    let mut found = spi::write(&sql, &[], |row| VectorDb::read(row, 0))?;
+    let mut found = spi::write(&sql, &[], VectorDb::from_row)?;
     found.retain(|table| is_weak(table).unwrap_or(false));
     Ok(found)
 }
@@ -375,7 +374,7 @@ pub fn waiting_builders() -> Result<Vec<i32>> {
          WHERE a.backend_type = 'kb indexer'
            AND (p.phase = 'waiting for old snapshots' OR pg_catalog.starts_with(a.query, $1))",
         &[Arg::Text(DROP)],
-        |row| row.get::<i32>(0),
+        Row::only::<i32>,
     )
 }
 
@@ -385,7 +384,7 @@ pub fn has_other_builders() -> Result<bool> {
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
              WHERE a.backend_type = 'kb indexer' AND a.datname <> pg_catalog.current_database())",
         &[],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -398,7 +397,7 @@ pub fn cancel_merge(vector_db: &VectorDb) -> Result<()> {
          WHERE p.datname = pg_catalog.current_database() AND pg_catalog.strpos(a.query, $2) > 0
            AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))",
         &[Arg::Text(&vector_db.table_name), Arg::Text(GIVES_WAY)],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?;
     Ok(())
 }

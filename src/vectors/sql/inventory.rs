@@ -5,7 +5,7 @@ use super::policies::replace_policies;
 use super::progress::{self, Progress};
 use super::table::{add_segments, attach, checks_vectors};
 use super::tail;
-use crate::pg::spi::{self, Arg, quote};
+use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::pg::{role, setting, txn};
 use kb_types::error::Result;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ fn of_build(build_no: i64) -> Result<Option<VectorDb>> {
     spi::read_one(
         &format!("SELECT {} FROM kb.builds b WHERE b.build_no = $1", VectorDb::columns("b")),
         &[Arg::Long(build_no)],
-        |row| VectorDb::read(row, 0),
+        VectorDb::from_row,
     )
 }
 
@@ -62,7 +62,7 @@ pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
     spi::read(
         &format!("SELECT {} FROM kb.builds b WHERE b.kb_no = $1 AND b.owns_table", VectorDb::columns("b")),
         &[Arg::Long(kb_no)],
-        |row| VectorDb::read(row, 0),
+        VectorDb::from_row,
     )
 }
 
@@ -72,7 +72,7 @@ impl VectorDb {
         let builds = spi::write_one(
             "SELECT count(*) FROM kb.builds WHERE table_name = $1",
             &[Arg::Text(&self.table_name)],
-            |row| row.get::<i64>(0),
+            Row::only::<i64>,
         )?;
         Ok(builds.unwrap_or(0))
     }
@@ -92,7 +92,7 @@ pub fn lost() -> Result<Vec<String>> {
             checks_vectors("t.oid")
         ),
         &[],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -115,7 +115,7 @@ pub fn unused() -> Result<Vec<String>> {
                AND d.objid = t.oid AND d.refclassid = 'pg_extension'::regclass)
          ORDER BY t.oid LIMIT 100",
         &[],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -133,7 +133,7 @@ pub fn drop_unused(table_name: &str) -> Result<()> {
 /// tables.
 pub fn attach_restored() -> Result<bool> {
     let unattached: Vec<String> =
-        spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], |row| row.get(0))?;
+        spi::write(&format!("SELECT t.relname::text {UNATTACHED}"), &[], Row::only)?;
     unattached.iter().try_for_each(|table_name| {
         add_segments(table_name)?;
         replace_policies(table_name)?;
@@ -155,7 +155,7 @@ pub fn is_being_restored() -> Result<bool> {
             checks_vectors("t.oid")
         ),
         &[],
-        |row| row.get(0),
+        Row::only,
     )?;
     Ok(found.unwrap_or(false))
 }
@@ -175,7 +175,7 @@ impl VectorDb {
         let found = spi::read_one(
             &format!("SELECT {} FROM (SELECT $1 AS table_name) b", Self::readable("b")),
             &[Arg::Text(&self.table_name)],
-            |row| Ok(row.opt::<bool>(0)? != Some(false)),
+            |row| Ok(row.only::<Option<bool>>()? != Some(false)),
         )?;
         Ok(found != Some(false))
     }

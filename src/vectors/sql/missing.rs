@@ -3,8 +3,9 @@
 use super::VectorDb;
 use super::segments::new_number;
 use super::tail::{self, Written};
+use crate::pg::row::from_row;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::BY_INDEX_UNPLANNED;
 use crate::sql::server_catalogs::vector_schema;
 use kb_types::Missing;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 /// Rows of a statement whose plan goes from row to row by indexes, whatever the statistics say. If these are
 /// older than a build, the build seems to have no chunks, and a join would read all chunks for each of its
 /// rows.
-fn one_by_one<T>(sql: &str, arguments: &[Arg], row: impl FnMut(&spi::Row) -> Result<T>) -> Result<Vec<T>> {
+fn one_by_one<T>(sql: &str, arguments: &[Arg], row: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
     setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, arguments, row))
 }
 
@@ -31,8 +32,8 @@ pub fn missing(
 ) -> Result<Vec<Missing>> {
     one_by_one(
         &format!(
-            "SELECT c.document_id, c.ordinal, c.chunk_id, coalesce(c.context || E'\\n\\n' || c.content, c.content),
-                 c.token_count + CASE WHEN c.context IS NULL THEN 0 ELSE {MAX_TOKENS} END
+            "SELECT c.document_id, c.ordinal, c.chunk_id, coalesce(c.context || E'\\n\\n' || c.content, c.content) AS content,
+                 c.token_count + CASE WHEN c.context IS NULL THEN 0 ELSE {MAX_TOKENS} END AS token_count
              FROM (SELECT DISTINCT u.document_id FROM pg_catalog.unnest($2::bigint[]) u (document_id)
                    WHERE u.document_id >= $3 ORDER BY u.document_id) d
              CROSS JOIN LATERAL (
@@ -52,11 +53,11 @@ pub fn missing(
         ],
         |row| {
             Ok(Missing {
-                document_id: row.get(0)?,
-                ordinal: row.get(1)?,
-                chunk_id: row.uuid(2)?,
-                content: row.get(3)?,
-                token_count: row.get(4)?,
+                document_id: row.get("document_id")?,
+                ordinal: row.get("ordinal")?,
+                chunk_id: row.get("chunk_id")?,
+                content: row.get("content")?,
+                token_count: row.get("token_count")?,
             })
         },
     )
@@ -72,7 +73,7 @@ pub fn incomplete(vector_db: &VectorDb, kb_no: i64, build_no: i64) -> Result<Vec
             vector_db.table()
         ),
         &[Arg::Long(kb_no), Arg::Long(build_no)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -90,7 +91,7 @@ pub fn with_equal_text(
             vector_db.table()
         ),
         &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Uuids(chunk_ids)],
-        |row| row.uuid(0),
+        Row::only,
     )
 }
 
@@ -103,8 +104,19 @@ pub fn among_those_with_vectors(
         "SELECT v.chunk_id FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2::uuid[])",
         vector_db.table()
     );
-    let found = one_by_one(&sql, &[Arg::Long(build_no), Arg::Uuids(chunk_ids)], |row| row.uuid(0))?;
+    let found = one_by_one(&sql, &[Arg::Long(build_no), Arg::Uuids(chunk_ids)], Row::only)?;
     Ok(found.into_iter().collect())
+}
+
+from_row! {
+    /// A vector that [`reuse`] has written.
+    struct Copied {
+        chunk_id: Uuid,
+        tenant_id: String,
+        segment: i32,
+        /// Where it is to be packed.
+        vector: Option<Vec<f32>>,
+    }
 }
 
 pub fn reuse(
@@ -133,21 +145,21 @@ pub fn reuse(
                      ON CONFLICT DO NOTHING RETURNING chunk_id, tenant_id, segment, embedding)
                  SELECT i.chunk_id, i.tenant_id, i.segment, CASE WHEN EXISTS (
                          SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= i.segment)
-                     THEN i.embedding::real[] END
+                     THEN i.embedding::real[] END AS vector
                  FROM inserted i",
                 source = source.table(),
                 number = new_number(&table, "$1")
             ),
             &[Arg::Long(build_no), Arg::Long(fingerprint), Arg::Longs(document_ids), Arg::Long(from_build)],
-            |row| Ok((row.uuid(0)?, row.get::<String>(1)?, row.get::<i32>(2)?, row.opt::<Vec<f32>>(3)?)),
+            Copied::from_row,
         )?;
         copied += written.len() as u64;
-        if let Some((_, _, number, _)) = written.first() {
-            let packed = written.iter().filter_map(|(chunk_id, tenant_id, _, vector)| {
+        if let Some(first) = written.first() {
+            let packed = written.iter().filter_map(|Copied { chunk_id, tenant_id, vector, .. }| {
                 let vector = vector.as_deref()?;
                 Some(Written { tenant_id: tenant_id.clone(), chunk_id: *chunk_id, vector })
             });
-            tail::write(vector_db, build_no, *number, packed)?;
+            tail::write(vector_db, build_no, first.segment, packed)?;
         }
     }
     Ok(copied)

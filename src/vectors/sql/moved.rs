@@ -2,7 +2,7 @@
 
 use super::segments::new_number;
 use super::{Health, VectorDb};
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use kb_types::error::Result;
 
 /// Moves the vectors of a tenant in all builds of a knowledge base to another tenant. They get numbers above
@@ -10,14 +10,14 @@ use kb_types::error::Result;
 /// row. The caller has locked their chunks. Must run as the owner.
 pub fn move_vectors(kb_no: i64, from: &str, to: &str) -> Result<()> {
     let sql = format!("SELECT {}, b.build_no FROM kb.builds b WHERE b.kb_no = $1", VectorDb::columns("b"));
-    let row = |row: &spi::Row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?));
+    let row = |row: &Row| Ok((VectorDb::from_row(row)?, row.get::<i64>("build_no")?));
     for (vector_db, build_no) in spi::write(&sql, &[Arg::Long(kb_no)], row)? {
         if vector_db.store().health()? != Health::Ready {
             continue;
         }
         let table = vector_db.table();
         let number = format!("SELECT {}", new_number(&table, "$1"));
-        let Some(number) = spi::write_one(&number, &[Arg::Long(build_no)], |row| row.get::<i32>(0))? else {
+        let Some(number) = spi::write_one(&number, &[Arg::Long(build_no)], Row::only::<i32>)? else {
             continue;
         };
         spi::execute(

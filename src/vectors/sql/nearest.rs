@@ -5,7 +5,7 @@ use super::{Searched, VectorDb, by_index};
 use crate::filters::filter::condition;
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::BY_INDEX_UNPLANNED;
 use crate::sql::server_catalogs::vector_schema;
@@ -130,7 +130,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
         Way::Index { .. } => {
             let passes = if passes.is_empty() { String::new() } else { format!(" AND {passes}") };
             let sql = format!(
-                "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v
+                "SELECT v.chunk_id, ({distance}) + 0 AS distance FROM {table} v
                  WHERE {of_build}{passes} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
             );
             spi::read_much(&sql, &arguments.all(), pair)
@@ -138,7 +138,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
         // "+ 0" keeps the planner from using the index.
         Way::Exact => {
             let sql = format!(
-                "SELECT v.chunk_id, ({distance}) + 0 FROM {table} v {joins}
+                "SELECT v.chunk_id, ({distance}) + 0 AS distance FROM {table} v {joins}
                  WHERE {of_build} ORDER BY ({distance}) + 0, v.chunk_id LIMIT {limit}"
             );
             match among {
@@ -174,7 +174,7 @@ pub fn similarities(
 ) -> Result<HashMap<Uuid, f64>> {
     let schema = vector_schema()?;
     let sql = format!(
-        "SELECT v.chunk_id, v.embedding OPERATOR({schema}.{}) ($3::real[])::{}
+        "SELECT v.chunk_id, v.embedding OPERATOR({schema}.{}) ($3::real[])::{} AS distance
          FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",
         vector_db.metric.operator(),
         vector_db.column_type(&schema),
@@ -188,15 +188,15 @@ pub fn similarities(
 /// The vectors of chunks. Chunks without a vector are left out.
 pub fn vectors(vector_db: &VectorDb, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>> {
     let sql = format!(
-        "SELECT v.chunk_id, v.embedding::real[] FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",
+        "SELECT v.chunk_id, v.embedding::real[] AS vector FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",
         vector_db.table()
     );
     let arguments = [Arg::Long(build_no), Arg::Uuids(chunk_ids)];
-    let read = |row: &spi::Row| Ok((row.uuid(0)?, row.get::<Vec<f32>>(1)?));
+    let read = |row: &Row| Ok((row.get("chunk_id")?, row.get::<Vec<f32>>("vector")?));
     Ok(as_vector_reader(|| spi::read(&sql, &arguments, read))?.into_iter().collect())
 }
 
 /// A chunk and its distance.
-fn pair(row: &spi::Row) -> Result<(Uuid, f64)> {
-    Ok((row.uuid(0)?, row.get(1)?))
+pub fn pair(row: &Row) -> Result<(Uuid, f64)> {
+    Ok((row.get("chunk_id")?, row.get("distance")?))
 }

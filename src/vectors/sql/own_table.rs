@@ -5,7 +5,7 @@
 use super::VectorDb;
 use super::segments::IS_INDEXED;
 use super::tail;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use kb_types::VectorDbConfig;
 use kb_types::error::Result;
@@ -33,13 +33,13 @@ pub enum Size {
 pub fn size(build_no: i64) -> Result<Size> {
     let found = spi::write_one(
         &format!(
-            "SELECT {}, {IS_SHARED}, {IS_INDEXED}
+            "SELECT {}, {IS_SHARED} AS is_shared, {IS_INDEXED} AS is_indexed
              FROM kb.builds b
              WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
             VectorDb::columns("b")
         ),
         &[Arg::Long(build_no)],
-        |row| Ok((VectorDb::read(row, 0)?, row.get::<bool>(5)?, row.get::<bool>(6)?)),
+        |row| Ok((VectorDb::from_row(row)?, row.get::<bool>("is_shared")?, row.get::<bool>("is_indexed")?)),
     )?;
     let Some((table, is_shared, is_indexed)) = found else { return Ok(Size::Small) };
     let least = table.config.min_rows.max(1) as i64;
@@ -47,7 +47,7 @@ pub fn size(build_no: i64) -> Result<Size> {
         let found = spi::write_one(
             &format!("SELECT count(*) FROM (SELECT FROM {} WHERE build_no = $1 LIMIT $2) t", table.table()),
             &[Arg::Long(build_no), Arg::Long(most)],
-            |row| row.get(0),
+            Row::only,
         )?;
         Ok(found.unwrap_or(0))
     };
@@ -69,7 +69,7 @@ pub fn move_out(build_no: i64, shared: &VectorDb) -> Result<Option<VectorDb>> {
         "SELECT true FROM kb.knowledge_bases k JOIN kb.builds b USING (kb_no)
          WHERE b.build_no = $1 AND NOT b.owns_table AND b.state <> 'old' FOR KEY SHARE OF k FOR NO KEY UPDATE OF b",
         &[Arg::Long(build_no)],
-        |row| row.get::<bool>(0),
+        Row::only::<bool>,
     )?;
     if is_there.is_none() {
         return Ok(None);

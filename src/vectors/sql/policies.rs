@@ -1,6 +1,6 @@
 //! The policies of vector tables, which are those of every table with a tenant.
 
-use crate::pg::spi::{self, Arg, quote};
+use crate::pg::spi::{self, Arg, Row, quote};
 use kb_types::error::Result;
 
 /// Replaces the policies with which a vector table was dumped by those of this version, after a restore.
@@ -10,7 +10,7 @@ pub fn replace_policies(table_name: &str) -> Result<()> {
          WHERE p.polrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
            AND p.polname IN ('tenant_read', 'tenant_write', 'tenant_insert', 'tenant_update', 'tenant_delete')",
         &[Arg::Text(table_name)],
-        |row| row.get(0),
+        Row::only,
     )?;
     let table = format!("kb.{}", quote(table_name));
     policies

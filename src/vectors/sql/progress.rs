@@ -3,7 +3,8 @@
 use super::VectorDb;
 use super::own_table::IS_SHARED;
 use super::segments::{indexes, range_of};
-use crate::pg::spi::{self, Arg};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use kb_search::segments::{Segment, cover};
 use kb_types::error::Result;
 
@@ -19,13 +20,15 @@ pub struct Progress {
     pub done: Option<f64>,
 }
 
-/// The counters of pg_stat_progress_create_index for a build.
-struct Counters {
-    phase: String,
-    tuples_done: i64,
-    blocks_done: i64,
-    blocks_total: i64,
-    predicate: Option<String>,
+from_row! {
+    /// The counters of pg_stat_progress_create_index for a build.
+    struct Counters {
+        phase: String,
+        tuples_done: i64,
+        blocks_done: i64,
+        blocks_total: i64,
+        predicate: Option<String>,
+    }
 }
 
 /// The index that is being built on the table of a build. Returns None also if other knowledge bases use that
@@ -33,7 +36,8 @@ struct Counters {
 /// progress of other roles' processes is hidden otherwise. Works on a standby.
 pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
     let sql = format!(
-        "SELECT p.phase, p.tuples_done, p.blocks_done, p.blocks_total, pg_catalog.pg_get_expr(i.indpred, i.indrelid)
+        "SELECT p.phase, p.tuples_done, p.blocks_done, p.blocks_total,
+             pg_catalog.pg_get_expr(i.indpred, i.indrelid) AS predicate
          FROM pg_catalog.pg_stat_progress_create_index p
          JOIN pg_catalog.pg_stat_activity a ON a.pid = p.pid AND a.backend_type = 'kb indexer'
          JOIN pg_catalog.pg_index i ON i.indexrelid = p.index_relid
@@ -41,15 +45,8 @@ pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
          WHERE p.datname = pg_catalog.current_database()
            AND p.relid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid"
     );
-    let found = spi::read_one(&sql, &[Arg::Text(&vector_db.table_name), Arg::Long(build_no)], |row| {
-        Ok(Counters {
-            phase: row.get(0)?,
-            tuples_done: row.get(1)?,
-            blocks_done: row.get(2)?,
-            blocks_total: row.get(3)?,
-            predicate: row.opt(4)?,
-        })
-    })?;
+    let arguments = [Arg::Text(&vector_db.table_name), Arg::Long(build_no)];
+    let found = spi::read_one(&sql, &arguments, Counters::from_row)?;
     let Some(counters) = found else { return Ok(None) };
     let Some((first, last)) = counters.predicate.as_deref().and_then(range_of) else { return Ok(None) };
     let valid = indexes(vector_db)?.into_iter().filter(|index| index.is_valid);
@@ -79,7 +76,7 @@ fn part(done: i64, all: i64) -> Option<f64> {
 fn rows_between(vector_db: &VectorDb, end: i32, last: i32) -> Result<i64> {
     let sql =
         format!("SELECT count(*) FROM {} v WHERE v.segment > $1 AND v.segment <= $2", vector_db.table());
-    let count = spi::read_one(&sql, &[Arg::Int(end), Arg::Int(last)], |row| row.get::<i64>(0))?;
+    let count = spi::read_one(&sql, &[Arg::Int(end), Arg::Int(last)], Row::only::<i64>)?;
     Ok(count.unwrap_or(0))
 }
 

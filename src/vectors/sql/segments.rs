@@ -6,7 +6,7 @@
 //! into those indexes one by one.
 
 use super::VectorDb;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use crate::pg::txn;
 use crate::pg::watched::{self, Kept};
 use kb_search::segments;
@@ -52,19 +52,21 @@ pub struct Index {
 /// All indexes of a table, including invalid ones.
 pub fn indexes(vector_db: &VectorDb) -> Result<Vec<Index>> {
     let sql = format!(
-        "SELECT c.relname::text, pg_catalog.pg_get_expr(i.indpred, i.indrelid), c.reltuples::float8, i.indisvalid,
+        "SELECT c.relname::text AS name, pg_catalog.pg_get_expr(i.indpred, i.indrelid) AS predicate,
+             c.reltuples::float8 AS rows, i.indisvalid AS is_valid,
              (SELECT o.option_value::integer FROM pg_catalog.pg_options_to_table(c.reloptions) o
-              WHERE o.option_name = 'ef_construction')
+              WHERE o.option_name = 'ef_construction') AS ef_construction
          FROM {INDEXES}
          WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid"
     );
     let found = spi::read(&sql, &[Arg::Text(&vector_db.table_name)], |row| {
-        let predicate: Option<String> = row.opt(1)?;
+        let predicate: Option<String> = row.get("predicate")?;
         let range = predicate.as_deref().map_or(Some(WHOLE), range_of);
-        let rows = row.get::<f64>(2)?.max(0.0) as u64;
-        let is_draft = row.opt::<i32>(4)?.is_some_and(|ef| (ef as usize) < vector_db.config.ef_construction);
+        let rows = row.get::<f64>("rows")?.max(0.0) as u64;
+        let ef_construction: Option<usize> = row.get("ef_construction")?;
+        let is_draft = ef_construction.is_some_and(|ef| ef < vector_db.config.ef_construction);
         let segment = range.map(|(first, last)| Segment { first, last, rows, is_draft });
-        Ok((row.get(0)?, segment, row.get(3)?))
+        Ok((row.get("name")?, segment, row.get("is_valid")?))
     })?;
     let index = |(name, segment, is_valid)| Some(Index { name, segment: segment?, is_valid });
     Ok(found.into_iter().filter_map(index).collect())
@@ -96,20 +98,20 @@ fn read_searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
     if cover.is_empty() {
         return Ok(None);
     }
-    let sql = "SELECT t.reltuples::float8,
+    let sql = "SELECT t.reltuples::float8 AS rows,
                    (SELECT i.indexrelid::bigint FROM pg_catalog.pg_index i
                     JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid
                     JOIN pg_catalog.pg_am m ON m.oid = c.relam AND m.amname = 'btree'
                     JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0] AND a.attname = 'segment'
-                    WHERE i.indrelid = t.oid AND i.indisvalid AND i.indpred IS NULL AND i.indnatts = 1 LIMIT 1)
+                    WHERE i.indrelid = t.oid AND i.indisvalid AND i.indpred IS NULL AND i.indnatts = 1 LIMIT 1) AS by_number
                FROM pg_catalog.pg_class t
                WHERE t.oid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid";
-    let row = |row: &spi::Row| Ok((row.get::<f64>(0)?, row.opt::<i64>(1)?));
+    let row = |row: &Row| Ok((row.get::<f64>("rows")?, row.get::<Option<u32>>("by_number")?));
     let (rows, by_number) =
         spi::read_one(sql, &[Arg::Text(&vector_db.table_name)], row)?.unwrap_or((0.0, None));
     let largest = cover.iter().map(|segment| segment.rows).max().unwrap_or(0);
     let vectors = (rows.max(0.0) as u64).max(largest) as usize;
-    Ok(Some(Searched { vectors, cover, by_number: by_number.map(|oid| oid as u32) }))
+    Ok(Some(Searched { vectors, cover, by_number }))
 }
 
 /// What a search by index reads.
@@ -151,10 +153,10 @@ pub fn new_number(table: &str, build: &str) -> String {
 pub fn behind(vector_db: &VectorDb, last: i32, most: u64) -> Result<Option<(u64, i32)>> {
     let table = vector_db.table();
     let sql = format!(
-        "SELECT (SELECT count(*) FROM (SELECT FROM {table} v WHERE v.segment > $1 LIMIT $2) r),
-                (SELECT pg_catalog.max(v.segment) FROM {table} v)"
+        "SELECT (SELECT count(*) FROM (SELECT FROM {table} v WHERE v.segment > $1 LIMIT $2) r) AS rows,
+                (SELECT pg_catalog.max(v.segment) FROM {table} v) AS last"
     );
-    let row = |row: &spi::Row| Ok((row.get::<i64>(0)? as u64, row.opt::<i32>(1)?));
+    let row = |row: &Row| Ok((row.get::<i64>("rows")? as u64, row.get::<Option<i32>>("last")?));
     let found = spi::write_one(&sql, &[Arg::Int(last), Arg::Long(most as i64)], row)?;
     Ok(found.and_then(|(rows, last)| Some((rows, last?))))
 }
@@ -167,7 +169,7 @@ pub fn number_behind(vector_db: &VectorDb, last: i32, rows: u64) -> Result<Optio
          FROM (SELECT v.segment FROM {} v WHERE v.segment > $1 ORDER BY v.segment LIMIT $2) r",
         vector_db.table()
     );
-    let found = spi::write_one(&sql, &[Arg::Int(last), Arg::Long(rows as i64)], |row| row.opt::<i32>(0))?;
+    let found = spi::write_one(&sql, &[Arg::Int(last), Arg::Long(rows as i64)], Row::only::<Option<i32>>)?;
     Ok(found.flatten())
 }
 
@@ -194,7 +196,7 @@ pub fn state(vector_db: &VectorDb, build_no: i64) -> Result<(i64, i64)> {
             vector_db.table()
         ),
     };
-    let count = spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0))?;
+    let count = spi::read_one(&sql, &[Arg::Long(build_no)], Row::only::<i64>)?;
     Ok((cover.len() as i64, count.unwrap_or(0)))
 }
 

@@ -5,7 +5,8 @@ use super::policies::make_policies;
 use super::tail::Written;
 use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
 use crate::pg::copy::{self, Rows};
-use crate::pg::spi::{self, Arg, quote};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::pg::{ddl, report, role, setting, txn};
 use crate::sql::BY_INDEX_UNPLANNED;
 use crate::sql::server_catalogs::vector_schema;
@@ -22,6 +23,18 @@ pub trait Table {
     const UNLOGGED: bool;
 
     fn vector_db(&self) -> &VectorDb;
+}
+
+from_row! {
+    /// A chunk that [`VectorStore::write`] has locked.
+    struct Locked {
+        chunk_id: Uuid,
+        /// The place of its vector, from 1.
+        i: i64,
+        tenant_id: String,
+        /// The number that its vector is packed under, or None if it is not packed.
+        number: Option<i32>,
+    }
 }
 
 impl<T: Table> VectorStore for T {
@@ -65,7 +78,7 @@ impl<T: Table> VectorStore for T {
             return Ok(0);
         }
         let sql = format!("SELECT count(*) FROM {} WHERE build_no = $1", self.vector_db().table());
-        let count = as_reader(|| spi::read_one(&sql, &[Arg::Long(build_no)], |row| row.get::<i64>(0)))?;
+        let count = as_reader(|| spi::read_one(&sql, &[Arg::Long(build_no)], Row::only::<i64>))?;
         Ok(count.unwrap_or(0))
     }
 
@@ -90,24 +103,25 @@ impl<T: Table> VectorStore for T {
                         ($4::real[])[(c.i - 1) * {d} + 1 : c.i * {d}]::{column}, (SELECT number FROM number)
                  FROM c ON CONFLICT DO NOTHING)
              SELECT c.chunk_id, c.i, c.tenant_id,
-                 (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number)
+                 (SELECT n.number FROM number n JOIN kb.tails t ON t.build_no = $2 AND t.first <= n.number) AS number
              FROM c",
             table = vector_db.table(),
             number = segments::new_number(&vector_db.table(), "$2"),
             d = vector_db.dimension,
             column = vector_db.column_type(&vector_schema()?),
         );
-        let row = |row: &spi::Row| {
-            Ok((row.uuid(0)?, row.get::<i64>(1)? as usize, row.get::<String>(2)?, row.opt::<i32>(3)?))
-        };
         let arguments =
             [Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)];
         // Uses the primary key, even if the statistics are older than the build.
-        let found = setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, row))?;
-        let ids = found.iter().map(|(chunk_id, ..)| *chunk_id).collect();
-        if let Some(number) = found.first().and_then(|(.., number)| *number) {
+        let found = setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, Locked::from_row))?;
+        let ids = found.iter().map(|chunk| chunk.chunk_id).collect();
+        if let Some(number) = found.first().and_then(|chunk| chunk.number) {
             let vector = |i: usize| &numbers[(i - 1) * vector_db.dimension..i * vector_db.dimension];
-            let written = |(chunk_id, i, tenant_id, _)| Written { tenant_id, chunk_id, vector: vector(i) };
+            let written = |Locked { chunk_id, i, tenant_id, .. }| Written {
+                tenant_id,
+                chunk_id,
+                vector: vector(i as usize),
+            };
             tail::write(vector_db, build_no, number, found.into_iter().map(written))?;
         }
         Ok(ids)
@@ -124,12 +138,13 @@ impl<T: Table> VectorStore for T {
         let vector_db = self.vector_db();
         let sql = format!(
             "WITH n AS MATERIALIZED (SELECT {} AS number)
-             SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number) FROM n
+             SELECT n.number, EXISTS (SELECT FROM kb.tails t WHERE t.build_no = $1 AND t.first <= n.number) AS is_packed
+             FROM n
              WHERE {}",
             segments::new_number(&vector_db.table(), "$1"),
             checks_vectors("pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($2))::oid"),
         );
-        let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.get::<bool>(1)?));
+        let row = |row: &Row| Ok((row.get::<i32>("number")?, row.get::<bool>("is_packed")?));
         let arguments = [Arg::Long(build_no), Arg::Text(&vector_db.table_name)];
         // The trigger is what keeps out vectors whose chunks are gone.
         let Some((number, is_packed)) = spi::write_one(&sql, &arguments, row)? else { return Ok(false) };
@@ -184,7 +199,7 @@ impl<T: Table> VectorStore for T {
             // Vectors that were written after this transaction's snapshot, which it can neither see nor
             // delete.
             let left = format!("SELECT EXISTS (SELECT FROM ONLY {table} WHERE {these})");
-            let left = txn::with_latest_snapshot(|| spi::read_one(&left, &arguments, |row| row.get(0)))?;
+            let left = txn::with_latest_snapshot(|| spi::read_one(&left, &arguments, Row::only))?;
             if left == Some(true) { Err(Error::not_serializable()) } else { Ok(()) }
         })
     }
@@ -262,7 +277,7 @@ fn drop_references(vector_db: &VectorDb) -> Result<()> {
          JOIN pg_catalog.pg_class c ON c.oid = f.conrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE f.contype = 'f' AND f.conparentid = 0
            AND f.confrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid";
-    let statements = spi::write(sql, &[Arg::Text(&vector_db.table_name)], |row| row.get::<String>(0))?;
+    let statements = spi::write(sql, &[Arg::Text(&vector_db.table_name)], Row::only::<String>)?;
     statements.iter().try_for_each(|statement| spi::execute_utility(statement))
 }
 
@@ -277,7 +292,7 @@ fn cancel_index_build(vector_db: &VectorDb) -> Result<()> {
              WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.mode = 'ShareUpdateExclusiveLock'
                AND l.relation = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid)",
         &[Arg::Text(&vector_db.table_name)],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?;
     Ok(())
 }
@@ -371,7 +386,7 @@ pub fn add_segments(table_name: &str) -> Result<()> {
          WHERE a.attrelid = pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))::oid
            AND a.attname = 'segment' AND NOT a.attisdropped",
         &[Arg::Text(table_name)],
-        |row| row.get::<bool>(0),
+        Row::only::<bool>,
     )?;
     if has_segments.is_some() {
         return Ok(());

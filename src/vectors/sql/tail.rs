@@ -12,7 +12,7 @@ use super::VectorDb;
 use super::segments::behind;
 use crate::pg::probe::{self, Key};
 use crate::pg::row_bytes;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::settings;
 use crate::tenants::shares;
 use foldhash::HashMap;
@@ -51,7 +51,7 @@ pub fn begin_restored(table_name: &str) -> Result<()> {
          WHERE b.table_name = $1 AND b.owns_table AND b.state <> 'old' AND b.type = 'pgvector'",
         VectorDb::columns("b")
     );
-    let row = |row: &spi::Row| Ok((VectorDb::read(row, 0)?, row.get::<i64>(5)?));
+    let row = |row: &Row| Ok((VectorDb::from_row(row)?, row.get::<i64>("build_no")?));
     let Some((vector_db, build_no)) = spi::write_one(&sql, &[Arg::Text(table_name)], row)? else {
         return Ok(());
     };
@@ -128,10 +128,10 @@ fn set_first(vector_db: &VectorDb, first: i32, is_due: &str, are_gone: &str) -> 
 pub fn tidy(vector_db: &VectorDb) -> Result<()> {
     let sql = format!(
         "SELECT t.first, (SELECT sum(pg_catalog.length(v.packed)) FROM kb.tail_vectors v
-                          WHERE v.build_no = t.build_no AND v.segment >= t.first)
+                          WHERE v.build_no = t.build_no AND v.segment >= t.first) AS bytes
          FROM kb.tails t WHERE t.build_no = {OWN}"
     );
-    let row = |row: &spi::Row| Ok((row.get::<i32>(0)?, row.opt::<i64>(1)?));
+    let row = |row: &Row| Ok((row.get::<i32>("first")?, row.get::<Option<i64>>("bytes")?));
     let Some((first, bytes)) = spi::write_one(&sql, &[Arg::Text(&vector_db.table_name)], row)? else {
         return Ok(());
     };

@@ -1,7 +1,7 @@
 //! The description of a vector database: everything that is needed to read and write it, from rows of
 //! kb.vector_dbs and kb.builds.
 
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use kb_types::error::{Error, Result};
 use kb_types::vector_db::Element;
@@ -19,8 +19,31 @@ pub struct VectorDb {
     pub config: VectorDbConfig,
 }
 
-/// The columns that [`VectorDb::read`] reads and [`VectorDb::values`] writes.
-pub const COLUMNS: [&str; 5] = ["table_name", "dimension", "type", "metric", "config"];
+impl FromRow for VectorDb {
+    /// [`VectorDb::values`] gives what is written into them.
+    const COLUMNS: &'static [&'static str] = &["table_name", "dimension", "type", "metric", "config"];
+
+    /// A bad value is an internal error, for they were checked on the way in.
+    fn from_row(row: &Row) -> Result<VectorDb> {
+        let (table_name, dimension): (String, usize) = (row.get("table_name")?, row.get("dimension")?);
+        let (kind, metric): (String, String) = (row.get("type")?, row.get("metric")?);
+        let internal = |problem: String| Error::Internal(format!("vector table {table_name}: {problem}"));
+        let config =
+            VectorDbConfig::parse(&row.get("config")?).map_err(|problems| internal(problems.join("; ")))?;
+        let element = match config.element {
+            Some(element) => element,
+            None => Element::for_dimension(dimension).map_err(internal)?,
+        };
+        Ok(VectorDb {
+            dimension,
+            kind: VectorDbType::parse(&kind).map_err(internal)?,
+            metric: Metric::parse(&metric).map_err(internal)?,
+            element,
+            config,
+            table_name,
+        })
+    }
+}
 
 impl VectorDb {
     /// A vector database for a single build, named after the build.
@@ -51,41 +74,13 @@ impl VectorDb {
     /// Whether the table exists and has held rows since it was created or emptied.
     pub fn has_pages(&self) -> Result<bool> {
         let sql = "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))) > 0";
-        let found = spi::write_one(sql, &[Arg::Text(&self.table_name)], |row| row.opt::<bool>(0))?;
+        let found = spi::write_one(sql, &[Arg::Text(&self.table_name)], Row::only::<Option<bool>>)?;
         Ok(found.flatten().unwrap_or(false))
-    }
-
-    /// The columns in a statement that calls the table `alias`.
-    pub fn columns(alias: &str) -> String {
-        COLUMNS.map(|column| format!("{alias}.{column}")).join(", ")
     }
 
     /// The columns in an INSERT.
     pub fn inserted() -> String {
-        COLUMNS.join(", ")
-    }
-
-    /// Reads these columns from a row; the first of them is column `first`. A bad value is an internal error,
-    /// because the values were checked when they were written.
-    pub fn read(row: &Row, first: usize) -> Result<VectorDb> {
-        let table_name: String = row.get(first)?;
-        let dimension: i32 = row.get(first + 1)?;
-        let (kind, metric): (String, String) = (row.get(first + 2)?, row.get(first + 3)?);
-        let internal = |problem: String| Error::Internal(format!("vector table {table_name}: {problem}"));
-        let config =
-            VectorDbConfig::parse(&row.json(first + 4)?).map_err(|problems| internal(problems.join("; ")))?;
-        let element = match config.element {
-            Some(element) => element,
-            None => Element::for_dimension(dimension as usize).map_err(internal)?,
-        };
-        Ok(VectorDb {
-            dimension: dimension as usize,
-            kind: VectorDbType::parse(&kind).map_err(internal)?,
-            metric: Metric::parse(&metric).map_err(internal)?,
-            element,
-            config,
-            table_name,
-        })
+        Self::COLUMNS.join(", ")
     }
 
     /// The values for these columns.

@@ -1,6 +1,6 @@
 //! kb.vector_dbs.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::vectors::sql::VectorDb;
 use kb_types::error::Result;
@@ -9,7 +9,7 @@ pub fn find(id: &str) -> Result<Option<VectorDb>> {
     spi::write_one(
         &format!("SELECT {} FROM kb.vector_dbs v WHERE v.id = $1", VectorDb::columns("v")),
         &[Arg::Text(id)],
-        |row| VectorDb::read(row, 0),
+        VectorDb::from_row,
     )
 }
 
@@ -38,7 +38,7 @@ pub fn uses(id: &str, vector_db: &VectorDb) -> Result<i64> {
     let named = spi::write_one(
         "SELECT count(*) FROM kb.knowledge_bases WHERE vector_db = $1",
         &[Arg::Text(id)],
-        |row| row.get::<i64>(0),
+        Row::only::<i64>,
     )?;
     Ok(named.unwrap_or(0) + vector_db.builds()?)
 }

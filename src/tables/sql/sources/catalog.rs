@@ -1,13 +1,15 @@
 //! kb.sources.
 
 use crate::documents::new_documents::Place;
+use crate::pg::row::{FromColumn, from_row};
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::watched::{self, Kept};
 use crate::sql::{BY_INDEX, BY_LOOKUPS};
 use kb_types::RowSource;
 use kb_types::error::{Error, Result};
 use kb_types::tenancy::SHARED;
+use pgrx::JsonB;
 use std::cell::RefCell;
 
 thread_local! {
@@ -23,33 +25,35 @@ pub const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, 
 /// How the error of a refused row begins.
 pub const REFUSED: &str = "a row cannot become a document: ";
 
-/// A table whose rows are documents of a knowledge base.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Source {
-    pub source_no: i64,
-    pub kb_no: i64,
-    pub kb_id: String,
-    /// The tenant of the knowledge base.
-    pub tenant_id: String,
-    /// The oid of the table when it was attached or last found.
-    pub relation: u32,
-    /// Qualified with its schema, and quoted.
-    pub relation_name: String,
-    pub role_name: String,
-    /// The columns of its primary key.
-    pub key: Vec<String>,
-    pub config: RowSource,
-    /// The key up to which existing rows are enqueued, which is empty at first. None: all of them are.
-    pub backfill: Option<Vec<String>>,
-    pub is_partitioned: bool,
-    /// The oids of its partitions when the worker last looked.
-    pub partitions: Vec<i64>,
-    /// The time when it was last attached, in microseconds since 1970.
-    pub attached_at: i64,
-    /// The roles that attached it, by the names and oids that they had: the role that logged in, the role of
-    /// SET ROLE, and the role whose rights applied.
-    pub attached_by: Vec<String>,
-    pub attached_by_oids: Vec<i64>,
+from_row! {
+    /// A table whose rows are documents of a knowledge base.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Source {
+        pub source_no: i64,
+        pub kb_no: i64,
+        pub kb_id: String,
+        /// The tenant of the knowledge base.
+        pub tenant_id: String,
+        /// The oid of the table when it was attached or last found.
+        pub relation: u32,
+        /// Qualified with its schema, and quoted.
+        pub relation_name: String,
+        pub role_name: String,
+        /// The columns of its primary key.
+        pub key: Vec<String>,
+        pub config: RowSource,
+        /// The key up to which existing rows are enqueued, which is empty at first. None: all of them are.
+        pub backfill: Option<Vec<String>>,
+        pub is_partitioned: bool,
+        /// The oids of its partitions when the worker last looked.
+        pub partitions: Vec<i64>,
+        /// The time when it was last attached, in microseconds since 1970.
+        pub attached_at: i64,
+        /// The roles that attached it, by the names and oids that they had: the role that logged in, the role
+        /// of SET ROLE, and the role whose rights applied.
+        pub attached_by: Vec<String>,
+        pub attached_by_oids: Vec<i64>,
+    }
 }
 
 impl Source {
@@ -60,35 +64,22 @@ impl Source {
 }
 
 const COLUMNS: &str =
-    "s.source_no, s.kb_no, k.id, s.tenant_id, s.relation::bigint, s.relation_name, s.role_name::text, s.key,
-    s.config, s.backfill, s.is_partitioned, s.partitions::bigint[],
-    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint, s.attached_by::text[], s.attached_by_oids::bigint[]";
+    "s.source_no, s.kb_no, k.id AS kb_id, s.tenant_id, s.relation::bigint AS relation, s.relation_name,
+    s.role_name::text AS role_name, s.key, s.config, s.backfill, s.is_partitioned, s.partitions::bigint[] AS partitions,
+    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint AS attached_at,
+    s.attached_by::text[] AS attached_by, s.attached_by_oids::bigint[] AS attached_by_oids";
 
 /// Whether the table $1 may belong to a source, because it has the same oid or name.
 const MAY_BE: &str = "s.relation = $1::oid OR s.relation_name = (
     SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid)";
 
-fn source(row: &Row) -> Result<Source> {
-    let config = serde_json::from_value(row.json(8)?)
-        .map_err(|error| Error::Internal(format!("stored configuration of a source: {error}")))?;
-    Ok(Source {
-        source_no: row.get(0)?,
-        kb_no: row.get(1)?,
-        kb_id: row.get(2)?,
-        tenant_id: row.get(3)?,
-        relation: u32::try_from(row.get::<i64>(4)?).unwrap_or(0),
-        relation_name: row.get(5)?,
-        role_name: row.get(6)?,
-        key: row.get(7)?,
-        config,
-        backfill: row.opt(9)?,
-        is_partitioned: row.get(10)?,
-        partitions: row.get(11)?,
-        attached_at: row.get(12)?,
-        attached_by: row.get(13)?,
-        attached_by_oids: row.get(14)?,
-    })
+impl FromColumn for RowSource {
+    type Stored = JsonB;
+
+    fn from_stored(stored: JsonB) -> Result<RowSource, String> {
+        serde_json::from_value(stored.0).map_err(|error| error.to_string())
+    }
 }
 
 /// The source with this number, if the caller may see it.
@@ -98,7 +89,7 @@ pub fn find(source_no: i64) -> Result<Option<Source>> {
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
         ),
         &[Arg::Long(source_no)],
-        source,
+        Source::from_row,
     )
 }
 
@@ -111,16 +102,16 @@ pub fn hold(source_no: i64) -> Result<Option<Source>> {
              FOR KEY SHARE OF s NOWAIT"
         ),
         &[Arg::Long(source_no)],
-        source,
+        Source::from_row,
     )
 }
 
 /// The role with whose rights a source is read, and the tenant of its knowledge base. For the worker.
 pub fn account(source_no: i64) -> Result<Option<(String, String)>> {
     spi::write_one(
-        "SELECT role_name::text, tenant_id FROM kb.sources WHERE source_no = $1",
+        "SELECT role_name::text AS role_name, tenant_id FROM kb.sources WHERE source_no = $1",
         &[Arg::Long(source_no)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get("role_name")?, row.get("tenant_id")?)),
     )
 }
 
@@ -131,7 +122,7 @@ pub fn read(source_no: i64) -> Result<Option<Source>> {
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
         ),
         &[Arg::Long(source_no)],
-        source,
+        Source::from_row,
     )
 }
 
@@ -143,7 +134,7 @@ pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
              WHERE s.kb_no = $1 ORDER BY s.source_no"
         ),
         &[Arg::Long(kb_no)],
-        source,
+        Source::from_row,
     )
 }
 
@@ -154,7 +145,7 @@ pub fn of_knowledge_base_and_table(kb_no: i64, relation: u32) -> Result<Vec<Sour
         "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
          WHERE s.kb_no = $2 AND ({MAY_BE}) ORDER BY s.source_no"
     );
-    spi::write(&candidates, &[Arg::Long(i64::from(relation)), Arg::Long(kb_no)], source)
+    spi::write(&candidates, &[Arg::Long(i64::from(relation)), Arg::Long(kb_no)], Source::from_row)
 }
 
 /// The sources to which a table may belong, by its oid or its name, in knowledge bases that the caller can
@@ -166,7 +157,7 @@ pub fn of_table(relation: u32) -> Result<Vec<Source>> {
              WHERE {MAY_BE} ORDER BY s.source_no"
         ),
         &[Arg::Long(i64::from(relation))],
-        source,
+        Source::from_row,
     )
 }
 
@@ -183,7 +174,7 @@ pub fn partitioned() -> Result<Vec<Source>> {
              WHERE s.is_partitioned ORDER BY s.source_no"
         ),
         &[],
-        source,
+        Source::from_row,
     )
 }
 
@@ -207,7 +198,7 @@ pub fn dropped() -> Result<Vec<Source>> {
          SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) JOIN found USING (source_no)
          ORDER BY s.source_no"
     );
-    setting::with(BY_LOOKUPS, || spi::write(&sql, &[], source))
+    setting::with(BY_LOOKUPS, || spi::write(&sql, &[], Source::from_row))
 }
 
 /// The sources that have one of these tables as a partition.
@@ -216,7 +207,7 @@ pub fn of_partitions(relations: &[i64]) -> Result<Vec<Source>> {
         "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
          WHERE s.is_partitioned AND s.partitions && $1::oid[] ORDER BY s.source_no"
     );
-    setting::with(BY_LOOKUPS, || spi::write(&sql, &[Arg::Longs(relations)], source))
+    setting::with(BY_LOOKUPS, || spi::write(&sql, &[Arg::Longs(relations)], Source::from_row))
 }
 
 /// Records which partitions a source's table has. Must run as the owner.
@@ -230,9 +221,11 @@ pub fn set_partitions(source_no: i64, relations: &[i64]) -> Result<()> {
 
 /// The sources that have rows from before they were attached that are not enqueued yet.
 pub fn backfilling() -> Result<Vec<i64>> {
-    spi::write("SELECT source_no FROM kb.sources WHERE backfill IS NOT NULL ORDER BY source_no", &[], |row| {
-        row.get(0)
-    })
+    spi::write(
+        "SELECT source_no FROM kb.sources WHERE backfill IS NOT NULL ORDER BY source_no",
+        &[],
+        Row::only,
+    )
 }
 
 /// Adds a source or, if it has a number, alters it; all of its rows are compared again. Returns its number.
@@ -266,8 +259,7 @@ pub fn put(source: &Source) -> Result<i64> {
              WHERE source_no = $8 AND kb_no = $1 AND tenant_id = $2 RETURNING source_no"
         }
     };
-    spi::write_one(sql, &arguments, |row| row.get(0))?
-        .ok_or_else(|| Error::Internal("no source number".into()))
+    spi::write_one(sql, &arguments, Row::only)?.ok_or_else(|| Error::Internal("no source number".into()))
 }
 
 /// Must run as the owner.
@@ -345,7 +337,7 @@ pub fn with_errors() -> Result<Vec<(String, String)>> {
     spi::read(
         "SELECT relation_name, error FROM kb.sources WHERE error IS NOT NULL ORDER BY source_no",
         &[],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get("relation_name")?, row.get("error")?)),
     )
 }
 
@@ -366,6 +358,6 @@ pub fn unreadable(tenant_id: &str) -> Result<Vec<(String, String)>> {
                AND EXISTS (SELECT FROM kb.documents d
                            WHERE d.kb_no = k.kb_no AND d.tenant_id = t.tenant_id AND d.source_no = s.source_no))
          ORDER BY s.source_no LIMIT 5";
-    let row = |row: &Row| Ok((row.get(0)?, row.get(1)?));
+    let row = |row: &Row| Ok((row.get("relation_name")?, row.get("id")?));
     setting::with(BY_INDEX, || spi::read(sql, &[Arg::Text(tenant_id), Arg::Text(SHARED)], row))
 }

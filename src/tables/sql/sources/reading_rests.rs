@@ -22,10 +22,13 @@ pub fn put(role_name: &str, tenant_id: &str, rest: Duration) -> Result<()> {
 /// The roles and tenants whose tables still rest, and for how long.
 pub fn all() -> Result<Vec<(String, String, Duration)>> {
     spi::write(
-        "SELECT role_name::text, tenant_id,
-             pg_catalog.date_part('epoch', rests_until - pg_catalog.clock_timestamp())::double precision
+        "SELECT role_name::text AS role_name, tenant_id,
+             pg_catalog.date_part('epoch', rests_until - pg_catalog.clock_timestamp())::double precision AS seconds
          FROM kb.reading_rests WHERE rests_until > pg_catalog.clock_timestamp()",
         &[],
-        |row| Ok((row.get(0)?, row.get(1)?, Duration::from_secs_f64(row.get::<f64>(2)?.clamp(0.0, MOST)))),
+        |row| {
+            let rest = Duration::from_secs_f64(row.get::<f64>("seconds")?.clamp(0.0, MOST));
+            Ok((row.get("role_name")?, row.get("tenant_id")?, rest))
+        },
     )
 }

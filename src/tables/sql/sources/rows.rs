@@ -2,13 +2,13 @@
 
 use super::table::{KeyType, key_types};
 use super::{PRINTED, Source, literal};
-use crate::pg::json::Jsonb;
 use crate::pg::role::as_role_of_name;
+use crate::pg::row::from_row;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, quote};
+use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::sql::IN_ORDER;
 use kb_types::Json;
-use kb_types::error::{Error, Result};
+use kb_types::error::Result;
 
 /// The parts of a row that make a document.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,13 +75,13 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
     // Each value is computed once.
     let around = |rows: &str| {
         format!(
-            "SELECT r.kb_place, r.tenant, {size}, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END,
-                 CASE WHEN {size} <= {most} THEN r.metadata END, r.kb_relation FROM ({rows} OFFSET 0) r"
+            "SELECT r.kb_place, r.tenant, {size} AS size, CASE WHEN {size} <= {most} THEN ARRAY[{values}]::text[] END AS texts,
+                 CASE WHEN {size} <= {most} THEN r.metadata END AS metadata, r.kb_relation FROM ({rows} OFFSET 0) r"
         )
     };
     select(source, keys, &columns, around, |row| {
-        let values = match (row.opt::<Vec<Option<String>>>(3)?, row.opt::<Jsonb>(4)?) {
-            (Some(mut texts), Some(Jsonb(metadata))) if texts.len() >= 5 => {
+        let values = match (row.get::<Option<Vec<Option<String>>>>("texts")?, row.get("metadata")?) {
+            (Some(mut texts), Some(metadata)) if texts.len() >= 5 => {
                 let content = texts.split_off(5);
                 let vector = texts.pop().flatten();
                 let (json_type, content_type) = (texts.pop().flatten(), texts.pop().flatten());
@@ -91,29 +91,36 @@ pub fn read(source: &Source, keys: &[Vec<String>], most: usize, adopts: bool) ->
             _ => None,
         };
         Ok(SourceRow {
-            place: row.get::<i64>(0)? as usize - 1,
-            tenant: row.opt(1)?,
-            size: row.get::<i64>(2)? as usize,
+            place: place(row)?,
+            tenant: row.get("tenant")?,
+            size: row.get::<i64>("size")? as usize,
             values,
-            relation: u32::try_from(row.get::<i64>(5)?).unwrap_or(0),
+            relation: row.get("kb_relation")?,
         })
     })
 }
 
 /// The places and tenants of those of these rows that exist, are published, and are visible to the role.
 pub fn existing(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Option<String>)>> {
-    let columns = format!("u.kb_place, {}", tenant(source));
-    select(source, keys, &columns, str::to_string, |row| Ok((row.get::<i64>(0)? as usize - 1, row.opt(1)?)))
+    let columns = format!("u.kb_place, {} AS tenant", tenant(source));
+    select(source, keys, &columns, str::to_string, |row| Ok((place(row)?, row.get("tenant")?)))
 }
 
-/// A row by its key.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KeyRow {
-    /// The value of the tenant column. None: there is no such column.
-    pub tenant: Option<String>,
-    pub key: Vec<String>,
-    /// Also true if this was not asked.
-    pub is_published: bool,
+/// The place of a row among the keys that were asked for.
+fn place(row: &Row) -> Result<usize> {
+    Ok(row.get::<i64>("kb_place")? as usize - 1)
+}
+
+from_row! {
+    /// A row by its key.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct KeyRow {
+        /// The value of the tenant column. None: there is no such column.
+        pub tenant: Option<String>,
+        pub key: Vec<String>,
+        /// Also true if this was not asked.
+        pub is_published: bool,
+    }
 }
 
 /// The next rows in the order of their keys, after this one, or from the first if it is empty. The cost is
@@ -132,7 +139,7 @@ pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool
     let needed: Vec<String> = needed.into_iter().map(|column| format!("t.{}", quote(column))).collect();
     let order = columns.join(", ");
     let sql = format!(
-        "SELECT {}, ARRAY[{}]::text[], {} FROM (SELECT {} FROM {} AS t WHERE {follows} ORDER BY {order} LIMIT {limit}) AS t
+        "SELECT {} AS tenant, ARRAY[{}]::text[] AS key, {} AS is_published FROM (SELECT {} FROM {} AS t WHERE {follows} ORDER BY {order} LIMIT {limit}) AS t
          ORDER BY {order}",
         tenant(source),
         printed.join(", "),
@@ -141,13 +148,7 @@ pub fn after(source: &Source, key: &[String], limit: usize, asks_published: bool
         source.relation_name,
     );
     let key: Vec<Arg> = key.iter().map(|part| Arg::Text(part)).collect();
-    as_table_owner(source, || {
-        setting::with(IN_ORDER, || {
-            spi::write(&sql, &key, |row| {
-                Ok(KeyRow { tenant: row.opt(0)?, key: row.get(1)?, is_published: row.get(2)? })
-            })
-        })
-    })
+    as_table_owner(source, || setting::with(IN_ORDER, || spi::write(&sql, &key, KeyRow::from_row)))
 }
 
 /// Reads nothing, but fails as reading rows would, if a column or a right is missing.
@@ -179,11 +180,11 @@ pub fn sight(relation: u32) -> Result<Sight> {
                     pg_catalog.has_table_privilege(c.oid, 'SELECT') OR NOT EXISTS (
                         SELECT FROM pg_catalog.pg_attribute a
                         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-                          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'))),
-                pg_catalog.row_security_active(c.oid) AND pg_catalog.pg_get_userbyid(c.relowner) <> current_user
+                          AND NOT pg_catalog.has_column_privilege(c.oid, a.attnum, 'SELECT'))) AS may_read,
+                pg_catalog.row_security_active(c.oid) AND pg_catalog.pg_get_userbyid(c.relowner) <> current_user AS has_policies
          FROM pg_catalog.pg_class c WHERE c.oid = $1::oid",
         &[Arg::Long(i64::from(relation))],
-        |row| Ok((row.get::<bool>(0)?, row.get::<bool>(1)?)),
+        |row| Ok((row.get::<bool>("may_read")?, row.get::<bool>("has_policies")?)),
     )?;
     Ok(match found {
         Some((true, false)) => Sight::All,
@@ -200,15 +201,12 @@ pub fn whole(source: &Source, keys: &[Vec<String>]) -> Result<Vec<(usize, Json, 
     let object =
         |column: &String| format!("pg_catalog.jsonb_build_object({}, t.{})", literal(column), quote(column));
     let key: Vec<String> = source.key.iter().map(object).collect();
-    let columns = format!("u.kb_place, {}, pg_catalog.to_jsonb(t)", key.join(" || "));
+    let columns = format!("u.kb_place, {} AS kb_key, pg_catalog.to_jsonb(t) AS kb_row", key.join(" || "));
     let parts = parts(keys, types.len());
     let arguments: Vec<Arg> = parts.iter().map(|part| Arg::Texts(part)).collect();
     let sql = statement(source, &types, &columns, "true");
     as_role_of_name(&source.role_name, || {
-        spi::read(&sql, &arguments, |row| {
-            let json = |column| Ok::<_, Error>(row.get::<Jsonb>(column)?.0);
-            Ok((row.get::<i64>(0)? as usize - 1, json(1)?, json(2)?))
-        })
+        spi::read(&sql, &arguments, |row| Ok((place(row)?, row.get("kb_key")?, row.get("kb_row")?)))
     })
 }
 
@@ -218,7 +216,7 @@ fn select<T>(
     keys: &[Vec<String>],
     columns: &str,
     around: impl FnOnce(&str) -> String,
-    each: impl FnMut(&spi::Row) -> Result<T>,
+    each: impl FnMut(&Row) -> Result<T>,
 ) -> Result<Vec<T>> {
     let types = key_types(source.relation, &source.key)?;
     let parts = parts(keys, types.len());

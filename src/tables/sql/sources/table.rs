@@ -2,7 +2,8 @@
 //! changes.
 
 use super::{Source, literal};
-use crate::pg::spi::{self, Arg, quote};
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::pg::{ddl, setting, trigger};
 use crate::sql::BY_LOOKUPS;
 use kb_types::error::{Error, Object, Result};
@@ -36,55 +37,57 @@ const HAS_RELATIVES: &str = "c.relispartition OR c.relkind <> 'p' AND (
 /// A table by its oid, or None if there is no such relation.
 pub fn find(relation: u32) -> Result<Option<Table>> {
     spi::write_one(
-        &format!("SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), n.nspname::text, c.relkind::text, c.relpersistence = 't',
-                {HAS_RELATIVES},
-                pg_catalog.pg_get_userbyid(c.relowner)::text, pg_catalog.pg_has_role(c.relowner, 'USAGE'),
+        &format!("SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, n.nspname::text AS schema, c.relkind::text AS kind,
+                c.relpersistence = 't' AS is_temporary, {HAS_RELATIVES} AS has_relatives,
+                pg_catalog.pg_get_userbyid(c.relowner)::text AS owner, pg_catalog.pg_has_role(c.relowner, 'USAGE') AS is_own,
                 ARRAY(SELECT a.attname::text
                       FROM pg_catalog.pg_index i
                       CROSS JOIN LATERAL pg_catalog.unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
                       JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-                      WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place)
+                      WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place) AS key
          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid"),
         &[Arg::Long(i64::from(relation))],
         |row| {
-            let kind: String = row.get(2)?;
+            let kind: String = row.get("kind")?;
             Ok(Table {
                 relation,
                 is_partitioned: kind == "p",
-                name: row.get(0)?,
-                schema: row.get(1)?,
+                name: row.get("name")?,
+                schema: row.get("schema")?,
                 kind,
-                is_temporary: row.get(3)?,
-                has_relatives: row.get(4)?,
-                owner: row.get(5)?,
-                is_own: row.get(6)?,
-                key: row.get(7)?,
+                is_temporary: row.get("is_temporary")?,
+                has_relatives: row.get("has_relatives")?,
+                owner: row.get("owner")?,
+                is_own: row.get("is_own")?,
+                key: row.get("key")?,
             })
         },
     )
 }
 
-/// The present table of a source.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Located {
-    pub relation: u32,
-    /// Qualified with its schema, and quoted.
-    pub name: String,
-    /// Whether its owner is still the role with whose rights it is read. Another owner could have other code
-    /// run with these rights.
-    pub is_same_owner: bool,
-    /// Whether it is a partition, or inherits from another table or is inherited from, so that triggers do
-    /// not report all its changes.
-    pub has_relatives: bool,
+from_row! {
+    /// The present table of a source.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Located {
+        pub relation: u32,
+        /// Qualified with its schema, and quoted.
+        pub name: String,
+        /// Whether its owner is still the role with whose rights it is read. Another owner could have other
+        /// code run with these rights.
+        pub is_same_owner: bool,
+        /// Whether it is a partition, or inherits from another table or is inherited from, so that triggers
+        /// do not report all its changes.
+        pub has_relatives: bool,
+    }
 }
 
 /// The table of a source, by its oid or, after a restore, by its name. Returns None if the table or its
 /// triggers no longer exist.
 pub fn locate(source: &Source) -> Result<Option<Located>> {
     spi::write_one(
-        &format!("SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
-                pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4,
-                {HAS_RELATIVES}
+        &format!("SELECT c.oid::bigint AS relation, pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
+                pg_catalog.pg_get_userbyid(c.relowner)::text COLLATE pg_catalog.\"C\" = $4 AS is_same_owner,
+                {HAS_RELATIVES} AS has_relatives
          FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid IN ($1::oid, pg_catalog.to_regclass($2)::oid) AND EXISTS (
              SELECT FROM pg_catalog.pg_trigger t WHERE t.tgrelid = c.oid AND t.tgname::text COLLATE pg_catalog.\"C\" = $3 AND t.tgfoid = 'kb._rows_changed'::regproc)
@@ -95,14 +98,7 @@ pub fn locate(source: &Source) -> Result<Option<Located>> {
             Arg::Text(&trigger(source.source_no, "insert")),
             Arg::Text(&source.role_name),
         ],
-        |row| {
-            Ok(Located {
-                relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
-                name: row.get(1)?,
-                is_same_owner: row.get(2)?,
-                has_relatives: row.get(3)?,
-            })
-        },
+        Located::from_row,
     )
 }
 
@@ -112,20 +108,23 @@ pub fn is_of(source: &Source, relation: u32) -> Result<bool> {
     Ok(locate(source)?.map_or(source.relation, |located| located.relation) == relation)
 }
 
-/// A type and the operators of its order, in the form that SQL uses.
-#[derive(Debug, Clone, PartialEq)]
-pub struct KeyType {
-    pub column: String,
-    /// The qualified name of the type.
-    pub name: String,
-    /// The schema of its operators = and >, quoted.
-    pub operators: String,
+from_row! {
+    /// A type and the operators of its order, in the form that SQL uses.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct KeyType {
+        pub column: String,
+        /// The qualified name of the type.
+        pub name: String,
+        /// The schema of its operators = and >, quoted.
+        pub operators: String,
+    }
 }
 
 /// The types of these columns of a table, with the operators of the primary key.
 pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
     let types = spi::write(
-        "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, -1), pg_catalog.quote_ident(n.nspname)
+        "SELECT a.attname::text AS column, pg_catalog.format_type(a.atttypid, -1) AS name,
+             pg_catalog.quote_ident(n.nspname) AS operators
          FROM unnest($2::text[]) WITH ORDINALITY AS u (name, place)
          JOIN pg_catalog.pg_attribute a ON a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped
              AND a.attname::text COLLATE pg_catalog.\"C\" = u.name
@@ -138,7 +137,7 @@ pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
          JOIN pg_catalog.pg_namespace n ON n.oid = p.oprnamespace
          WHERE k.attnum = a.attnum ORDER BY u.place",
         &[Arg::Long(i64::from(relation)), Arg::Texts(columns)],
-        |row| Ok(KeyType { column: row.get(0)?, name: row.get(1)?, operators: row.get(2)? }),
+        KeyType::from_row,
     )?;
     if types.len() == columns.len() {
         return Ok(types);
@@ -162,7 +161,7 @@ pub fn column_names(relation: u32, columns: &[i16]) -> Result<Vec<String>> {
         "SELECT a.attname::text FROM pg_catalog.pg_attribute a
          WHERE a.attrelid = $1::oid AND a.attnum = ANY ($2) AND NOT a.attisdropped ORDER BY a.attnum",
         &[Arg::Long(i64::from(relation)), Arg::Ints(&columns)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -176,7 +175,7 @@ pub fn json_columns(relation: u32, columns: &[&str]) -> Result<Vec<String>> {
            AND coalesce(nullif(t.typbasetype, 0::oid), t.oid) IN ('pg_catalog.json'::regtype, 'pg_catalog.jsonb'::regtype)
          ORDER BY a.attnum",
         &[Arg::Long(i64::from(relation)), Arg::Texts(&columns)],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -189,7 +188,7 @@ pub fn vector_dimension(relation: u32, column: &str) -> Result<Option<Option<usi
            AND t.typname IN ('vector', 'halfvec') AND t.typnamespace = (
                SELECT extnamespace FROM pg_catalog.pg_extension WHERE extname = 'vector')",
         &[Arg::Long(i64::from(relation)), Arg::Text(column)],
-        |row| Ok(usize::try_from(row.get::<i32>(0)?).ok().filter(|dimension| *dimension > 0)),
+        |row| Ok(usize::try_from(row.only::<i32>()?).ok().filter(|dimension| *dimension > 0)),
     )
 }
 
@@ -198,8 +197,7 @@ pub fn names(text: &str) -> Result<Vec<String>> {
     if !text.trim_start().starts_with('{') {
         return Ok(vec![text.trim().to_string()]);
     }
-    let names =
-        spi::write_one("SELECT $1::text[]", &[Arg::Text(text)], |row| row.get::<Vec<Option<String>>>(0))?;
+    let names = spi::write_one("SELECT $1::text[]", &[Arg::Text(text)], Row::only::<Vec<Option<String>>>)?;
     Ok(names.unwrap_or_default().into_iter().flatten().collect())
 }
 
@@ -218,31 +216,23 @@ fn trigger(source_no: i64, event: &str) -> String {
     format!("kb_{source_no}_{event}")
 }
 
-/// A table whose statements fire triggers of their own: an attached table, or one of its partitions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
-    pub relation: u32,
-    /// Qualified with its schema, and quoted.
-    pub name: String,
-    pub owner: String,
-    /// Whether row-level security may hide some of its rows.
-    pub has_policies: bool,
-    /// Whether it has rows of its own, and not those of partitions.
-    pub has_rows: bool,
+from_row! {
+    /// A table whose statements fire triggers of their own: an attached table, or one of its partitions.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Member {
+        pub relation: u32,
+        /// Qualified with its schema, and quoted.
+        pub name: String,
+        pub owner: String,
+        /// Whether row-level security may hide some of its rows.
+        pub has_policies: bool,
+        /// Whether it has rows of its own, and not those of partitions.
+        pub has_rows: bool,
+    }
 }
 
-fn member(row: &spi::Row) -> Result<Member> {
-    Ok(Member {
-        relation: u32::try_from(row.get::<i64>(0)?).unwrap_or(0),
-        name: row.get(1)?,
-        owner: row.get(2)?,
-        has_policies: row.get(3)?,
-        has_rows: row.get(4)?,
-    })
-}
-
-const MEMBER: &str = "SELECT c.oid::bigint, pg_catalog.format('%I.%I', n.nspname, c.relname),
-         pg_catalog.pg_get_userbyid(c.relowner)::text, c.relrowsecurity, c.relkind <> 'p'
+const MEMBER: &str = "SELECT c.oid::bigint AS relation, pg_catalog.format('%I.%I', n.nspname, c.relname) AS name,
+         pg_catalog.pg_get_userbyid(c.relowner)::text AS owner, c.relrowsecurity AS has_policies, c.relkind <> 'p' AS has_rows
      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
 
 impl Member {
@@ -263,7 +253,7 @@ pub fn members(relation: u32) -> Result<Vec<Member>> {
              {MEMBER} WHERE c.oid IN (SELECT tree.oid FROM tree) ORDER BY c.oid = $1::oid DESC, c.oid"
         ),
         &[Arg::Long(i64::from(relation))],
-        member,
+        Member::from_row,
     )
 }
 
@@ -276,7 +266,7 @@ pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<Member>> {
                    AND t.tgname::text COLLATE pg_catalog.\"C\" = $1 AND t.tgfoid = 'kb._rows_changed'::regproc) ORDER BY c.oid"
         ),
         &[Arg::Text(&trigger(source_no, "insert")), Arg::Longs(relations)],
-        member,
+        Member::from_row,
     )
 }
 
@@ -285,7 +275,7 @@ pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
     let found = spi::write_one(
         "SELECT pg_catalog.pg_partition_root($1::oid::regclass) = $2::oid::regclass AND $1::oid <> $2::oid",
         &[Arg::Long(i64::from(relation)), Arg::Long(i64::from(root))],
-        |row| row.opt::<bool>(0),
+        Row::only::<Option<bool>>,
     )?;
     Ok(found.flatten().unwrap_or(false))
 }
@@ -336,13 +326,13 @@ pub fn drop_triggers(source_no: i64, relations: &[i64]) -> Result<()> {
     let events = EVENTS.iter().map(|(event, _)| *event).chain([EACH_ROW]);
     let names: Vec<String> = events.map(|event| trigger(source_no, event)).collect();
     let there: Vec<(String, String)> = spi::write(
-        "SELECT t.tgname::text, pg_catalog.format('%I.%I', n.nspname, c.relname)
+        "SELECT t.tgname::text AS name, pg_catalog.format('%I.%I', n.nspname, c.relname) AS table
          FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
          JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
          WHERE t.tgrelid = ANY ($2::oid[]) AND t.tgname::text COLLATE pg_catalog.\"C\" = ANY ($1)
            AND t.tgfoid = 'kb._rows_changed'::regproc",
         &[Arg::Texts(&names), Arg::Longs(relations)],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get("name")?, row.get("table")?)),
     )?;
     there.iter().try_for_each(|(name, table)| {
         spi::execute_utility(&format!("DROP TRIGGER {} ON {table}", quote(name)))
@@ -355,7 +345,7 @@ pub fn dropped() -> Result<Vec<i64>> {
         "SELECT o.objid::bigint FROM pg_catalog.pg_event_trigger_dropped_objects() o
          WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.objsubid = 0 AND o.object_type = 'table'",
         &[],
-        |row| row.get(0),
+        Row::only,
     )
 }
 
@@ -370,11 +360,11 @@ pub fn altered() -> Result<Vec<(u32, i64)>> {
                  WHERE o.classid = 'pg_catalog.pg_class'::regclass AND o.object_type = 'table'
                  UNION
                  SELECT i.inhparent FROM tree JOIN pg_catalog.pg_inherits i ON i.inhrelid = tree.oid)
-             SELECT tree.oid::bigint, substring(t.tgname::text from '^kb_([0-9]{1,18})_insert$')::bigint
+             SELECT tree.oid::bigint AS relation, substring(t.tgname::text from '^kb_([0-9]{1,18})_insert$')::bigint AS source_no
              FROM tree JOIN pg_catalog.pg_trigger t ON t.tgrelid = tree.oid
-             WHERE t.tgfoid = 'kb._rows_changed'::regproc AND t.tgname::text ~ '^kb_[0-9]{1,18}_insert$' ORDER BY 2",
+             WHERE t.tgfoid = 'kb._rows_changed'::regproc AND t.tgname::text ~ '^kb_[0-9]{1,18}_insert$' ORDER BY source_no",
             &[],
-            |row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(0), row.get(1)?)),
+            |row| Ok((row.get("relation")?, row.get("source_no")?)),
         )
     })
 }
