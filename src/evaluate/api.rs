@@ -1,5 +1,6 @@
 //! SQL functions that measure: evaluation sets, the quality of answers, and the recall of indexes.
 
+use crate::evaluate::eval_sets;
 use crate::evaluate::evaluate::{Evaluated, EvaluatedQuestion};
 use crate::evaluate::tune::Tuned;
 use crate::pg::function_arguments::{elements, json, required, value};
@@ -14,22 +15,12 @@ use serde_json::Value;
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn create_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| {
-        crate::evaluate::create_eval_set::create_eval_set(
-            required("kb_id", kb_id)?,
-            required("eval_set", eval_set)?,
-        )
-    })
+    reported(|| eval_sets::create_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_eval_set(kb_id: Option<&str>, eval_set: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| {
-        crate::evaluate::drop_eval_set::drop_eval_set(
-            required("kb_id", kb_id)?,
-            required("eval_set", eval_set)?,
-        )
-    })
+    reported(|| eval_sets::drop_eval_set(required("kb_id", kb_id)?, required("eval_set", eval_set)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -45,14 +36,7 @@ fn put_eval_question(
         let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
         let (id, question) = (required("question_id", question_id)?, required("question", question)?);
         let relevant = required("relevant", value("relevant", relevant)?)?;
-        crate::evaluate::put_eval_question::put_eval_question(
-            kb_id,
-            eval_set,
-            id,
-            question,
-            &relevant,
-            json("filter", filter)?,
-        )
+        eval_sets::put_eval_question(kb_id, eval_set, id, question, &relevant, json("filter", filter)?)
     })
 }
 
@@ -64,11 +48,7 @@ fn delete_eval_question(
 ) -> Result<bool, ErrorReport> {
     reported(|| {
         let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-        crate::evaluate::put_eval_question::delete_eval_question(
-            kb_id,
-            eval_set,
-            required("question_id", question_id)?,
-        )
+        eval_sets::delete_eval_question(kb_id, eval_set, required("question_id", question_id)?)
     })
 }
 
@@ -81,12 +61,7 @@ fn load_eval(
 ) -> Result<i64, ErrorReport> {
     reported(|| {
         let (kb_id, eval_set) = (required("kb_id", kb_id)?, required("eval_set", eval_set)?);
-        crate::evaluate::load_eval::load_eval(
-            kb_id,
-            eval_set,
-            required("queries", queries)?,
-            required("qrels", qrels)?,
-        )
+        eval_sets::load_eval(kb_id, eval_set, required("queries", queries)?, required("qrels", qrels)?)
     })
 }
 

@@ -2,11 +2,9 @@
 
 mod api;
 mod bind_role;
-mod current_tenant;
 pub mod quota;
 mod set_quota;
 mod sql;
 pub mod upkeep;
-mod watched_changed;
 
 pub use sql::{bindings, quotas, shares};

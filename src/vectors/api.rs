@@ -4,10 +4,11 @@ use crate::pg::function_arguments::{elements, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
 use crate::pg::uuid::from_pg;
-
+use crate::vectors::{create_vector_db, sql};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 use pgrx::{JsonB, Uuid};
+use serde_json::json;
 
 // Written out, because an argument called type cannot be spelt in Rust.
 #[pg_extern(sql = r#"
@@ -33,13 +34,13 @@ fn create_vector_db(
         let (id, kind) = (required("id", id)?, required("type", kind)?);
         let (dimension, metric) = (required("dimension", dimension)?, required("metric", metric)?);
         let config = required("config", value("config", config)?)?;
-        crate::vectors::create_vector_db::create_vector_db(id, kind, dimension, metric, &config)
+        create_vector_db::create_vector_db(id, kind, dimension, metric, &config)
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| crate::vectors::drop_vector_db::drop_vector_db(required("id", id)?))
+    reported(|| create_vector_db::drop_vector_db(required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -47,7 +48,7 @@ fn _delete_vectors(build_no: Option<i64>, chunk_ids: Option<Vec<Option<Uuid>>>) 
     reported(|| {
         let ids = elements("chunk_ids", required("chunk_ids", chunk_ids)?)?;
         let ids: Vec<uuid::Uuid> = ids.into_iter().map(from_pg).collect();
-        crate::vectors::delete_vectors::delete_vectors(required("build_no", build_no)?, &ids)
+        sql::delete_of_chunks(required("build_no", build_no)?, &ids)
     })
 }
 
@@ -55,21 +56,35 @@ fn _delete_vectors(build_no: Option<i64>, chunk_ids: Option<Vec<Option<Uuid>>>) 
 fn _delete_vectors_of_build(build_no: Option<i64>, relation: Option<&str>) -> Result<(), ErrorReport> {
     reported(|| {
         let (build_no, relation) = (required("build_no", build_no)?, required("relation", relation)?);
-        crate::vectors::delete_vectors::delete_vectors_of_build(build_no, relation)
+        sql::delete_of_build(build_no, relation)
     })
 }
 
+/// The index that is being built on the build's table: what it is, PostgreSQL's name of the phase, and the
+/// part that is done, if known. NULL: no index is being built, or the caller may not know.
 #[pg_extern(stable, parallel_restricted)]
 fn _index_progress(build_no: Option<i64>) -> Result<Option<JsonB>, ErrorReport> {
-    reported(|| Ok(crate::vectors::vector_count::index_progress(required("build_no", build_no)?)?.map(JsonB)))
+    reported(|| {
+        let progress = sql::index_progress(required("build_no", build_no)?)?;
+        Ok(progress.map(|progress| {
+            let what = if progress.is_merge { "merge" } else { "segment" };
+            JsonB(json!({"what": what, "phase": progress.phase, "done": progress.done}))
+        }))
+    })
 }
 
+/// The number of segments of the build's table that have an index, and the number of the vectors that
+/// kb._vector_count counts that no index has.
 #[pg_extern(stable, parallel_restricted)]
 fn _index_state(build_no: Option<i64>) -> Result<Vec<i64>, ErrorReport> {
-    reported(|| crate::vectors::vector_count::index_state(required("build_no", build_no)?))
+    reported(|| {
+        let (segments, unindexed) = sql::index_state(required("build_no", build_no)?)?;
+        Ok(vec![segments, unindexed])
+    })
 }
 
+/// The number of vectors of a build that the caller's policies show.
 #[pg_extern(stable, parallel_restricted)]
 fn _vector_count(build_no: Option<i64>) -> Result<i64, ErrorReport> {
-    reported(|| crate::vectors::vector_count::vector_count(required("build_no", build_no)?))
+    reported(|| sql::count(required("build_no", build_no)?))
 }

@@ -1,4 +1,4 @@
-//! kb.create_vector_db.
+//! kb.create_vector_db and kb.drop_vector_db.
 
 use crate::pg::role::as_owner;
 use crate::vectors::sql::VectorDb;
@@ -52,5 +52,18 @@ pub fn create_vector_db(id: &str, kind: &str, dimension: i32, metric: &str, conf
             return Err(Error::AlreadyExists { what: Object::VectorDb, id: id.into() });
         }
         vector_db.store().create()
+    })
+}
+
+/// Drops a vector database. Refused while a knowledge base uses it.
+pub fn drop_vector_db(id: &str) -> Result<()> {
+    let vector_db =
+        vector_dbs::find(id)?.ok_or_else(|| Error::NotFound { what: Object::VectorDb, id: id.into() })?;
+    as_owner(|| {
+        if vector_dbs::uses(id, &vector_db)? > 0 {
+            return Err(Error::InUse { what: Object::VectorDb, id: id.into(), by: "knowledge bases".into() });
+        }
+        vector_dbs::delete(id)?;
+        vector_db.store().remove()
     })
 }

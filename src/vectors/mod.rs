@@ -17,12 +17,9 @@
 
 mod api;
 mod create_vector_db;
-mod delete_vectors;
-mod drop_vector_db;
 pub mod moved_builds;
 mod sql;
 pub mod upkeep;
-mod vector_count;
 
 pub use sql::{
     Health, Scan, Search, Searched, VectorDb, VectorStore, attach_restored, grants, index, is_being_restored,
