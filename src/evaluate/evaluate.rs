@@ -2,7 +2,7 @@
 //!
 //! It asks by `query::answer`, as the caller, and neither logs nor writes anything.
 
-use crate::evaluate::probe::{Exact, Probe};
+use crate::evaluate::search_recall::{ExactResult, RecallTest};
 use crate::evaluate::sql::eval_sets;
 use crate::pg::report;
 use crate::query::query::{answer, target};
@@ -42,7 +42,7 @@ pub struct Trial {
 
 /// The measures of one question in one trial.
 #[derive(Debug, Clone, Copy)]
-pub struct Outcome {
+pub struct QuestionMeasures {
     pub measures: Measures,
     pub millis: f64,
     pub is_answered: bool,
@@ -73,7 +73,7 @@ pub struct EvaluatedQuestion {
     pub k: i32,
     pub question_id: String,
     pub question: String,
-    pub outcome: Outcome,
+    pub outcome: QuestionMeasures,
 }
 
 /// Measures each of these settings, in order, or the knowledge base's own if there are none.
@@ -170,10 +170,10 @@ pub fn measure(
     eval_set: &str,
     trials: &[Trial],
     with_ann: bool,
-) -> Result<(Vec<Question>, Vec<Vec<Outcome>>)> {
+) -> Result<(Vec<Question>, Vec<Vec<QuestionMeasures>>)> {
     let kb = search::target(kb_id)?;
     let questions = eval_sets::questions(kb.kb_no, eval_set)?;
-    let mut outcomes: Vec<Vec<Outcome>> =
+    let mut outcomes: Vec<Vec<QuestionMeasures>> =
         trials.iter().map(|_| Vec::with_capacity(questions.len())).collect();
     for (number, question) in questions.iter().enumerate() {
         let named = |error| Error::Question { id: question.id.clone(), error: Box::new(error) };
@@ -191,10 +191,10 @@ fn ask(
     trials: &[Trial],
     number: usize,
     with_ann: bool,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<QuestionMeasures>> {
     let mut vector = None;
-    let mut exact: HashMap<usize, Option<Exact>> = HashMap::new();
-    let mut outcomes: Vec<(usize, Outcome)> = Vec::with_capacity(trials.len());
+    let mut exact: HashMap<usize, Option<ExactResult>> = HashMap::new();
+    let mut outcomes: Vec<(usize, QuestionMeasures)> = Vec::with_capacity(trials.len());
     for turn in 0..trials.len() {
         report::check_interrupts();
         let place = (turn + number) % trials.len();
@@ -218,7 +218,7 @@ fn ask(
             }
             _ => None,
         };
-        outcomes.push((place, Outcome { measures, millis, is_answered, ann_recall }));
+        outcomes.push((place, QuestionMeasures { measures, millis, is_answered, ann_recall }));
     }
     outcomes.sort_unstable_by_key(|(place, _)| *place);
     Ok(outcomes.into_iter().map(|(_, outcome)| outcome).collect())
@@ -294,25 +294,25 @@ fn ann_recall(
     target: &Target,
     vector: &[f32],
     filter: Option<&Filter>,
-    exact: &mut HashMap<usize, Option<Exact>>,
+    exact: &mut HashMap<usize, Option<ExactResult>>,
 ) -> Result<Option<f64>> {
     let top_k = target.retrieval.recalled();
     let k = match target.retrieval.mode {
         Mode::Hybrid => top_k.max(target.retrieval.hybrid.candidates),
         Mode::Dense | Mode::Keyword => top_k,
     };
-    let probe = Probe { target, vector, filter, own: None, k };
+    let test = RecallTest { target, vector, filter, own: None, k };
     let exact = match exact.get(&k) {
         Some(exact) => *exact,
-        None => *exact.entry(k).or_insert(probe.exact()?),
+        None => *exact.entry(k).or_insert(test.exact()?),
     };
     let Some(exact) = exact else { return Ok(None) };
     // If all vectors are compared, nothing is missed.
-    Ok(Some(probe.found(&exact, target.ef_search())?.map_or(1.0, |found| found.recall)))
+    Ok(Some(test.found(&exact, target.ef_search())?.map_or(1.0, |found| found.recall)))
 }
 
 impl Evaluated {
-    pub fn of(trial: &Trial, outcomes: &[Outcome]) -> Evaluated {
+    pub fn of(trial: &Trial, outcomes: &[QuestionMeasures]) -> Evaluated {
         let measures: Vec<Measures> = outcomes.iter().map(|outcome| outcome.measures).collect();
         let millis: Vec<f64> = outcomes.iter().map(|outcome| outcome.millis).collect();
         let recalls: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.ann_recall).collect();

@@ -1,7 +1,7 @@
 //! kb.measure_recall: compares the index of a knowledge base with exact search.
 
 use crate::builds::knowledge_bases;
-use crate::evaluate::probe::{Exact, Found, Probe};
+use crate::evaluate::search_recall::{ExactResult, IndexResult, RecallTest};
 use crate::evaluate::sql::index_recall;
 use crate::evaluate::sql::index_recall::Measured;
 use crate::pg::role::as_owner;
@@ -24,7 +24,7 @@ const TARGET: f64 = 0.97;
 const EF_SEARCH: [usize; 6] = [40, 80, 160, 320, 640, 1000];
 
 /// A vector to search for.
-struct Question {
+struct SampledVector {
     vector: Vec<f32>,
     filter: Option<Filter>,
     /// The chunk that has this vector.
@@ -61,25 +61,25 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         true => logged(&target, i64::from(sample))?,
         false => {
             let vectors = store.sample(target.build_no, i64::from(sample))?;
-            let of = |(own, vector)| Question { vector, filter: None, own: Some(own) };
+            let of = |(own, vector)| SampledVector { vector, filter: None, own: Some(own) };
             vectors.into_iter().map(of).collect()
         }
     };
     let k = target.retrieval.top_k.max(LEAST_K);
-    let mut probes: Vec<(Probe, Exact)> = Vec::with_capacity(questions.len());
-    for Question { vector, filter, own } in &questions {
+    let mut tests: Vec<(RecallTest, ExactResult)> = Vec::with_capacity(questions.len());
+    for SampledVector { vector, filter, own } in &questions {
         report::check_interrupts();
-        let probe = Probe { target: &target, vector, filter: filter.as_ref(), own: *own, k };
-        probes.extend(probe.exact()?.map(|exact| (probe, exact)));
+        let test = RecallTest { target: &target, vector, filter: filter.as_ref(), own: *own, k };
+        tests.extend(test.exact()?.map(|exact| (test, exact)));
     }
     let is_auto = matches!(target.retrieval.ef_search, Some(EfSearch::Auto(_)));
     let tried = if is_auto { EF_SEARCH.map(Some).to_vec() } else { vec![target.ef_search()] };
     let mut measured = Measured { recall: 1.0, sample: 0, ef_search: None };
     for ef_search in tried {
-        let mut found: Vec<Found> = Vec::with_capacity(probes.len());
-        for (probe, exact) in &probes {
+        let mut found: Vec<IndexResult> = Vec::with_capacity(tests.len());
+        for (test, exact) in &tests {
             report::check_interrupts();
-            found.extend(probe.found(exact, ef_search)?);
+            found.extend(test.found(exact, ef_search)?);
         }
         // Questions that are answered by an exact scan say nothing about the index.
         if found.is_empty() {
@@ -120,7 +120,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
 }
 
 /// Logged questions of the session's tenant, chosen at random.
-fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
+fn logged(target: &Target, sample: i64) -> Result<Vec<SampledVector>> {
     let mut questions = Vec::new();
     let logged = query_log::sample(target.kb_no, sample)?;
     for part in logged.chunks(EMBEDDED_AT_ONCE) {
@@ -129,7 +129,8 @@ fn logged(target: &Target, sample: i64) -> Result<Vec<Question>> {
         for (vector, (_, filter)) in embed_shorter(target, &texts)?.into_iter().zip(part) {
             // The filter was valid when the question was asked, unless it was too long for the log.
             let filter = filter.as_ref().map(Filter::parse).transpose().ok();
-            let question = vector.zip(filter).map(|(vector, filter)| Question { vector, filter, own: None });
+            let question =
+                vector.zip(filter).map(|(vector, filter)| SampledVector { vector, filter, own: None });
             questions.extend(question);
         }
     }

@@ -5,6 +5,6 @@ mod eval_sets;
 mod evaluate;
 mod measure_recall;
 pub mod poor_indexes;
-mod probe;
+mod search_recall;
 mod sql;
 mod tune;

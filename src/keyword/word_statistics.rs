@@ -8,16 +8,16 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The number of chunks, their total length, and the number of chunks that have each term.
-pub struct Statistics<'a> {
+pub struct WordStatistics<'a> {
     terms: Vec<&'a [u8]>,
     totals: Totals,
     dfs: Vec<i64>,
 }
 
-impl<'a> Statistics<'a> {
+impl<'a> WordStatistics<'a> {
     pub fn new(terms: &'a [Vec<u8>]) -> Self {
         let terms: Vec<&[u8]> = terms.iter().map(Vec::as_slice).collect();
-        Statistics { totals: Totals::default(), dfs: vec![0; terms.len()], terms }
+        WordStatistics { totals: Totals::default(), dfs: vec![0; terms.len()], terms }
     }
 
     pub fn add_segment(&mut self, totals: Totals, lists: &[List]) {

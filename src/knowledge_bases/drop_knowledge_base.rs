@@ -22,7 +22,7 @@ pub fn drop_knowledge_base(id: &str) -> Result<()> {
         // This waits for transactions that put documents or begin a run, before any table is locked.
         knowledge_bases::lock_with_documents(&kb)?;
         for source in txn::with_latest_snapshot(|| catalog::of_knowledge_base(kb.kb_no))? {
-            source_tables::let_go(&source)?;
+            source_tables::detach(&source)?;
         }
         // The tables that exist now, even in a transaction that began earlier.
         for vector_db in txn::with_latest_snapshot(|| vectors::owned(kb.kb_no))? {

@@ -27,7 +27,7 @@ pub mod snapshot;
 pub mod spi;
 mod start_mark;
 pub mod statement_arguments;
-mod stored;
+mod stored_values;
 pub mod subtransaction;
 pub mod tenant_roles;
 pub mod text_search;

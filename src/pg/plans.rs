@@ -15,7 +15,7 @@ const LARGE: usize = 8 * 1024;
 /// The most plans that a process keeps. Beyond that, the least recently used plan that does not run is freed.
 const MAX_PLANS: usize = 256;
 
-struct Kept {
+struct CachedPlan {
     plan: pg_sys::SPIPlanPtr,
     types: Vec<pg_sys::Oid>,
     /// The number of statements that run this plan now: a function that a statement calls may run others, and
@@ -26,7 +26,7 @@ struct Kept {
 
 #[derive(Default)]
 struct Plans {
-    by_text: HashMap<String, Kept>,
+    by_text: HashMap<String, CachedPlan>,
     clock: u64,
 }
 
@@ -93,7 +93,7 @@ pub fn plan(sql: &str, mut types: Vec<pg_sys::Oid>, in_parallel: bool) -> Result
     };
     let evicted = PLANS.with_borrow_mut(|plans| {
         let evicted = plans.evict();
-        let kept = Kept { plan, types: types.clone(), running: Rc::default(), used: 0 };
+        let kept = CachedPlan { plan, types: types.clone(), running: Rc::default(), used: 0 };
         // Preparing a statement runs none, so the same one cannot have been kept meanwhile.
         plans.by_text.insert(sql.to_string(), kept);
         evicted

@@ -2,7 +2,7 @@
 
 use super::condition::{Condition, Evaluation};
 use super::pinned_settings;
-use super::stored::{Stored, same};
+use super::stored_values::{Storage, same};
 use kb_types::error::{Error, Result};
 use kb_types::row_key;
 use pgrx::{PgTrigger, pg_sys};
@@ -25,7 +25,7 @@ pub struct Firing {
 }
 
 /// Columns of the table, by their numbers.
-pub struct Columns {
+pub struct TriggerColumns {
     pub key: Vec<i16>,
     pub tenant: Option<i16>,
     /// An update of a row that changes none of these columns is ignored. None: every update counts.
@@ -112,7 +112,7 @@ impl Firing {
     }
 
     /// Whether settings of the session affect how a key is printed.
-    pub fn prints_by_settings(&self, columns: &Columns) -> bool {
+    pub fn prints_by_settings(&self, columns: &TriggerColumns) -> bool {
         const PLAIN: [pg_sys::Oid; 9] = [
             pg_sys::INT2OID,
             pg_sys::INT4OID,
@@ -136,7 +136,7 @@ impl Firing {
     /// the same objects in every session.
     pub fn changes(
         &self,
-        columns: &Columns,
+        columns: &TriggerColumns,
         condition: Option<&Condition>,
         found: impl FnMut(Change) -> Result<()>,
     ) -> Result<()> {
@@ -147,32 +147,37 @@ impl Firing {
     }
 
     /// The rows before and after the change, or None where the event has no such rows.
-    fn rows(&self) -> (Option<Rows>, Option<Rows>) {
+    fn rows(&self) -> (Option<RowReader>, Option<RowReader>) {
         // SAFETY: see `of`. Transition tables that the trigger asked for, and the slots of a row-level
         // trigger, live as long as the call.
         unsafe {
             let data = &*self.data;
             if data.tg_event & pg_sys::TRIGGER_EVENT_ROW == 0 {
-                return (Rows::of(data.tg_oldtable, self.data), Rows::of(data.tg_newtable, self.data));
+                return (
+                    RowReader::of(data.tg_oldtable, self.data),
+                    RowReader::of(data.tg_newtable, self.data),
+                );
             }
             match self.event() {
-                Event::Insert => (None, Some(Rows::one(data.tg_trigslot))),
-                Event::Update => (Some(Rows::one(data.tg_trigslot)), Some(Rows::one(data.tg_newslot))),
-                _ => (Some(Rows::one(data.tg_trigslot)), None),
+                Event::Insert => (None, Some(RowReader::one(data.tg_trigslot))),
+                Event::Update => {
+                    (Some(RowReader::one(data.tg_trigslot)), Some(RowReader::one(data.tg_newslot)))
+                }
+                _ => (Some(RowReader::one(data.tg_trigslot)), None),
             }
         }
     }
 
     fn each_change(
         &self,
-        columns: &Columns,
+        columns: &TriggerColumns,
         condition: Option<&Condition>,
         mut found: impl FnMut(Change) -> Result<()>,
     ) -> Result<()> {
         let types = Types::of(self.relation(), columns);
         let condition = condition.map(Evaluation::of);
         let (old, new) = self.rows();
-        let is_there = |rows: &Rows| {
+        let is_there = |rows: &RowReader| {
             // SAFETY: the rows belong to the table for which the caller parsed the condition.
             condition.as_ref().is_none_or(|condition| unsafe { condition.is_true(rows.slot) })
         };
@@ -225,7 +230,7 @@ pub fn column(relation: u32, name: &str) -> Option<i16> {
 }
 
 /// The rows of a transition table, one after the other, or a single row.
-struct Rows {
+struct RowReader {
     from: From,
     slot: *mut pg_sys::TupleTableSlot,
 }
@@ -236,9 +241,9 @@ enum From {
     Slot(bool),
 }
 
-impl Rows {
+impl RowReader {
     /// Returns None if the trigger has no such table.
-    unsafe fn of(table: *mut pg_sys::Tuplestorestate, data: *mut pg_sys::TriggerData) -> Option<Rows> {
+    unsafe fn of(table: *mut pg_sys::Tuplestorestate, data: *mut pg_sys::TriggerData) -> Option<RowReader> {
         if table.is_null() {
             return None;
         }
@@ -250,13 +255,13 @@ impl Rows {
             pg_sys::tuplestore_rescan(table);
             let descriptor = (*(*data).tg_relation).rd_att;
             let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &pg_sys::TTSOpsMinimalTuple);
-            Some(Rows { from: From::Table(table, pointer), slot })
+            Some(RowReader { from: From::Table(table, pointer), slot })
         }
     }
 
     /// Makes the only row the one that a slot holds.
-    unsafe fn one(slot: *mut pg_sys::TupleTableSlot) -> Rows {
-        Rows { from: From::Slot(false), slot }
+    unsafe fn one(slot: *mut pg_sys::TupleTableSlot) -> RowReader {
+        RowReader { from: From::Slot(false), slot }
     }
 
     /// Takes the next row. Returns false at the end.
@@ -285,7 +290,7 @@ impl Rows {
     }
 }
 
-impl Drop for Rows {
+impl Drop for RowReader {
     fn drop(&mut self) {
         if matches!(self.from, From::Table(..)) && !std::thread::panicking() {
             // SAFETY: `of` made it, and nothing uses it any more.
@@ -295,29 +300,29 @@ impl Drop for Rows {
 }
 
 /// A column that is printed.
-struct Printed {
+struct PrintedColumn {
     column: i16,
-    stored: Stored,
+    stored: Storage,
     /// The type's output function, looked up once for all rows.
     output: Box<UnsafeCell<pg_sys::FmgrInfo>>,
 }
 
 /// The columns, with the properties of their types.
 struct Types {
-    key: Vec<Printed>,
-    tenant: Option<Printed>,
-    watched: Option<Vec<(i16, Stored)>>,
+    key: Vec<PrintedColumn>,
+    tenant: Option<PrintedColumn>,
+    watched: Option<Vec<(i16, Storage)>>,
 }
 
 impl Types {
-    fn of(relation: u32, columns: &Columns) -> Types {
+    fn of(relation: u32, columns: &TriggerColumns) -> Types {
         let relation = pg_sys::Oid::from(relation);
         // SAFETY: look-ups of the columns of an open table.
         let stored = |column: i16| unsafe {
             let (mut length, mut is_by_value) = (0, false);
             let typ = pg_sys::get_atttype(relation, column);
             pg_sys::get_typlenbyval(typ, &mut length, &mut is_by_value);
-            (typ, Stored { length, is_by_value })
+            (typ, Storage { length, is_by_value })
         };
         let printed = |column: i16| {
             let (typ, stored) = stored(column);
@@ -329,7 +334,7 @@ impl Types {
                 pg_sys::getTypeOutputInfo(typ, &mut output, &mut is_varlena);
                 pg_sys::fmgr_info(output, looked_up.get());
             }
-            Printed { column, stored, output: looked_up }
+            PrintedColumn { column, stored, output: looked_up }
         };
         Types {
             key: columns.key.iter().copied().map(printed).collect(),
@@ -341,27 +346,28 @@ impl Types {
         }
     }
 
-    fn same_id(&self, old: &Rows, new: &Rows) -> bool {
+    fn same_id(&self, old: &RowReader, new: &RowReader) -> bool {
         let mut columns = self.key.iter().chain(&self.tenant);
-        columns.all(|Printed { column, stored, .. }| same(*stored, old.value(*column), new.value(*column)))
+        columns
+            .all(|PrintedColumn { column, stored, .. }| same(*stored, old.value(*column), new.value(*column)))
     }
 
-    fn same_watched(&self, old: &Rows, new: &Rows) -> bool {
+    fn same_watched(&self, old: &RowReader, new: &RowReader) -> bool {
         let is_same =
-            |(column, stored): &(i16, Stored)| same(*stored, old.value(*column), new.value(*column));
+            |(column, stored): &(i16, Storage)| same(*stored, old.value(*column), new.value(*column));
         self.watched.as_ref().is_some_and(|watched| watched.iter().all(is_same))
     }
 
-    fn changed(&self, rows: &Rows) -> Change {
+    fn changed(&self, rows: &RowReader) -> Change {
         self.id(rows).map_or(Change::Unknown, Change::Changed)
     }
 
-    fn gone(&self, rows: &Rows) -> Change {
+    fn gone(&self, rows: &RowReader) -> Change {
         self.id(rows).map_or(Change::Unknown, Change::Gone)
     }
 
     /// Returns None if a part of the key is NULL.
-    fn id(&self, rows: &Rows) -> Option<RowId> {
+    fn id(&self, rows: &RowReader) -> Option<RowId> {
         let tenant =
             self.tenant.as_ref().map(|tenant| tenant.print(rows, str::to_string).unwrap_or_default());
         let mut external_id = String::new();
@@ -372,9 +378,9 @@ impl Types {
     }
 }
 
-impl Printed {
+impl PrintedColumn {
     /// Reads the value in the form that its type's output function prints. Returns None for NULL.
-    fn print<T>(&self, rows: &Rows, read: impl FnOnce(&str) -> T) -> Option<T> {
+    fn print<T>(&self, rows: &RowReader, read: impl FnOnce(&str) -> T) -> Option<T> {
         let value = rows.value(self.column)?;
         // SAFETY: the output function is that of the value's type. Its result is a C string, which is read
         // and freed. A database in UTF-8 has no other text.

@@ -1,6 +1,6 @@
 //! kb.annotate: which spans of an answer quote which chunk.
 
-use crate::query::gone::without_gone;
+use crate::query::removed_rows::without_removed;
 use crate::query::sql::search;
 use kb_search::quotes;
 use kb_types::error::{Error, Result};
@@ -33,7 +33,7 @@ pub fn annotate(answer: &str, chunk_ids: &[Uuid]) -> Result<Json> {
             format!("these chunks have {size} bytes; at most {MAX_BYTES} are taken"),
         );
     }
-    let chunks = without_gone(search::by_ids(chunk_ids)?)?;
+    let chunks = without_removed(search::by_ids(chunk_ids)?)?;
     let texts: Vec<&str> = chunks.iter().map(content).collect();
     let mut files: HashMap<i64, usize> = HashMap::new();
     for chunk in &chunks {

@@ -18,7 +18,7 @@ use serde_json::json;
 
 /// Where to search for candidates.
 #[derive(Clone, Copy)]
-pub struct Search<'a> {
+pub struct CandidateSearch<'a> {
     pub target: &'a Target,
     pub filter: Option<&'a Filter>,
     pub journal: &'a Journal,
@@ -26,7 +26,7 @@ pub struct Search<'a> {
 
 /// A question that can be asked for more candidates: by meaning, by words, or both.
 pub struct Legs<'a> {
-    search: Search<'a>,
+    search: CandidateSearch<'a>,
     by_meaning: Option<(&'a [f32], ByMeaning<'a>)>,
     by_words: Option<ByWords<'a>>,
 }
@@ -48,7 +48,7 @@ impl Legs<'_> {
 
     /// Returns enough candidates that the requested number of rows remains after diversification.
     pub fn find_diverse(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
-        let Search { target, journal, .. } = self.search;
+        let CandidateSearch { target, journal, .. } = self.search;
         let diversity = &target.retrieval.diversity;
         let find = |bounds: &AnswerBounds| {
             let mut found = self.find(bounds)?;
@@ -63,7 +63,7 @@ impl Legs<'_> {
     /// The candidates of one leg may contain a text twice; duplicates are recognised when both lists are
     /// fused. Only if too few texts remain, each leg searches for as many different ones.
     fn find_both(&mut self, bounds: &AnswerBounds) -> Result<Vec<Candidate>> {
-        let Search { target, journal, .. } = self.search;
+        let CandidateSearch { target, journal, .. } = self.search;
         let top_k = bounds.top_k.max(target.retrieval.hybrid.candidates);
         let mut side = AnswerBounds { top_k, dedupe: false, ..*bounds };
         loop {
@@ -124,7 +124,7 @@ pub fn add_rows(target: &Target, candidates: &mut [Candidate], journal: &Journal
     Ok(())
 }
 
-impl<'a> Search<'a> {
+impl<'a> CandidateSearch<'a> {
     /// The legs of a question. Without a vector, the question is searched by its words.
     pub fn legs(&self, words: &str, vector: Option<&'a [f32]>) -> Result<Legs<'a>> {
         let is_by_words = vector.is_none() || self.target.retrieval.mode == Mode::Hybrid;
@@ -152,7 +152,7 @@ impl<'a> Search<'a> {
         bounds: &AnswerBounds,
         own: Vec<Candidate>,
     ) -> Result<(Vec<Candidate>, Option<String>)> {
-        let Search { target, journal, .. } = *self;
+        let CandidateSearch { target, journal, .. } = *self;
         let Reworded { questions, passage, mut problem } = journal
             .time("transform", || reworded(&target.retrieval, target.kb_no, question, vector.is_some()));
         journal.note("transform", "questions", || json!(questions));
@@ -162,7 +162,7 @@ impl<'a> Search<'a> {
         let closed = Journal::closed();
         let mut plain = target.clone();
         plain.retrieval.syntax = Some(Syntax::Plain);
-        let others = Search { target: &plain, journal: &closed, ..*self };
+        let others = CandidateSearch { target: &plain, journal: &closed, ..*self };
         let mut lists = vec![own];
         let mut embedded = |kind, texts: &[String]| match embed(target, kind, texts) {
             Ok(vectors) => vectors.into_iter().map(Some).collect(),

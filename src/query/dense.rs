@@ -1,6 +1,6 @@
 //! Candidates by similarity: the nearest vectors, of chunks that the caller may read.
 
-use super::gone::without_gone;
+use super::removed_rows::without_removed;
 use crate::builds::builds;
 use crate::pg::{latch, report, txn, wake};
 use crate::query::sql::filter_matches;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// A question by meaning, which can be asked for more candidates.
 pub struct ByMeaning<'a> {
     target: &'a Target,
-    nearest: recall::Nearest<'a, Question<'a>>,
+    nearest: recall::Nearest<'a, VectorQuestion<'a>>,
 }
 
 impl<'a> ByMeaning<'a> {
@@ -40,7 +40,7 @@ impl<'a> ByMeaning<'a> {
         if !target.is_readable && !report::in_recovery() {
             await_rights(&target.vector_db)?;
         }
-        let question = Question::new(target, vector, filter);
+        let question = VectorQuestion::new(target, vector, filter);
         if target.index_misses {
             journal.note("dense", "index_misses", || json!(true));
         }
@@ -73,7 +73,7 @@ pub fn nearest(
     filter: Option<&Filter>,
     limit: usize,
 ) -> Result<Vec<Candidate>> {
-    let question = Question::new(target, vector, filter);
+    let question = VectorQuestion::new(target, vector, filter);
     let found = question.next(&mut question.open(Step::exact(limit))?, limit)?;
     question.read(found)
 }
@@ -86,7 +86,7 @@ pub fn first_step(
     top_k: usize,
     ef_search: Option<usize>,
 ) -> Result<Option<Step>> {
-    let question = Question::new(target, vector, filter);
+    let question = VectorQuestion::new(target, vector, filter);
     Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
 }
 
@@ -116,7 +116,7 @@ fn await_rights(vector_db: &VectorDb) -> Result<()> {
 }
 
 /// A question to the vectors of a knowledge base.
-struct Question<'a> {
+struct VectorQuestion<'a> {
     target: &'a Target,
     vector: &'a [f32],
     filter: Option<&'a Filter>,
@@ -135,9 +135,9 @@ enum Listed {
     No,
 }
 
-impl<'a> Question<'a> {
-    fn new(target: &'a Target, vector: &'a [f32], filter: Option<&'a Filter>) -> Question<'a> {
-        Question { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() }
+impl<'a> VectorQuestion<'a> {
+    fn new(target: &'a Target, vector: &'a [f32], filter: Option<&'a Filter>) -> VectorQuestion<'a> {
+        VectorQuestion { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() }
     }
 
     fn searched(&self) -> Result<Option<&Searched>> {
@@ -180,7 +180,7 @@ pub enum Look<'a> {
     Index(Scan<'a>),
 }
 
-impl<'a> Vectors for Question<'a> {
+impl<'a> Vectors for VectorQuestion<'a> {
     type Scan = Look<'a>;
 
     fn indexed(&self) -> Result<Option<usize>> {
@@ -256,6 +256,6 @@ impl<'a> Vectors for Question<'a> {
     }
 
     fn read(&self, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-        without_gone(search::heads(self.target, candidates)?)
+        without_removed(search::heads(self.target, candidates)?)
     }
 }

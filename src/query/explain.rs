@@ -3,9 +3,9 @@
 use super::query::{Answer, answer};
 use crate::pg::role;
 use crate::query::dense;
-use crate::query::gone::without_gone;
 use crate::query::keyword;
 use crate::query::keyword::ByWords;
+use crate::query::removed_rows::without_removed;
 use crate::query::sql::named_chunks;
 use crate::query::sql::named_chunks::NamedChunk;
 use crate::query::sql::search;
@@ -169,7 +169,7 @@ impl<'a> Standing<'a> {
             notes,
             dropped,
             chunks,
-            present: without_gone(search::heads(target, candidates)?)?
+            present: without_removed(search::heads(target, candidates)?)?
                 .into_iter()
                 .filter_map(|candidate| Some((candidate.chunk_id, candidate.head?.content_hash)))
                 .collect(),

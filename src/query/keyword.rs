@@ -1,10 +1,10 @@
 //! Candidates by words: BM25 over the segments of a knowledge base and the chunks that wait to be folded into
 //! one.
 
-use super::gone::without_gone;
+use super::removed_rows::without_removed;
 use crate::keyword::read;
 use crate::keyword::read::Segment;
-use crate::keyword::word_statistics::Statistics;
+use crate::keyword::word_statistics::WordStatistics;
 use crate::keyword::words::Language;
 use crate::pg::{report, wake};
 use crate::query::sql::filter_matches;
@@ -57,7 +57,7 @@ impl<'a> ByWords<'a> {
         filter: Option<&'a Filter>,
         journal: &'a Journal,
     ) -> Result<ByWords<'a>> {
-        let index = Index::open(target, query)?;
+        let index = QuestionIndex::open(target, query)?;
         index.describe(journal);
         let (given, rest) = (HashSet::new(), Vec::new().into_iter());
         let mut ranked = Ranked { target, index, filter, rest, ranked: 0, is_all: false, given };
@@ -81,7 +81,7 @@ impl<'a> ByWords<'a> {
 /// The chunks that contain words of a question, as far as they are ranked.
 struct Ranked<'a> {
     target: &'a Target,
-    index: Index<'a>,
+    index: QuestionIndex<'a>,
     filter: Option<&'a Filter>,
     /// Those that have not been examined yet, the best first.
     rest: std::vec::IntoIter<Candidate>,
@@ -132,7 +132,7 @@ impl recall::Words for Ranked<'_> {
         let next: Vec<Candidate> = self.rest.by_ref().take(count).collect();
         self.given.extend(next.iter().map(|candidate| candidate.chunk_id));
         let condition = self.index.condition(self.filter);
-        let found = without_gone(search::heads_where(self.target, next, &condition)?)?;
+        let found = without_removed(search::heads_where(self.target, next, &condition)?)?;
         Ok((found, self.is_all && self.rest.len() == 0))
     }
 }
@@ -140,12 +140,12 @@ impl recall::Words for Ranked<'_> {
 /// Of these chunks, those that contain words of the question in the way that it requires, with their scores,
 /// the best first.
 pub fn scored(target: &Target, query: &str, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
-    let index = Index::open(target, query)?;
+    let index = QuestionIndex::open(target, query)?;
     if index.terms.is_empty() { Ok(Vec::new()) } else { index.of_chunks(chunk_ids) }
 }
 
 /// What the keyword index contains for one question.
-struct Index<'a> {
+struct QuestionIndex<'a> {
     target: &'a Target,
     /// In order.
     terms: Vec<Vec<u8>>,
@@ -167,18 +167,18 @@ struct Index<'a> {
 
 /// The role of a term in a question.
 #[derive(Default)]
-struct Part {
+struct TermRole {
     weight: f64,
     is_required: bool,
     is_excluded: bool,
 }
 
-impl<'a> Index<'a> {
-    fn open(target: &'a Target, query: &str) -> Result<Index<'a>> {
+impl<'a> QuestionIndex<'a> {
+    fn open(target: &'a Target, query: &str) -> Result<QuestionIndex<'a>> {
         let language = Language::named(&target.preprocess.language)?;
         let syntax = target.retrieval.syntax.unwrap_or(Syntax::Plain);
         let Words { text, phrases, excluded } = words::read(query, syntax);
-        let mut parts: BTreeMap<Vec<u8>, Part> = BTreeMap::new();
+        let mut parts: BTreeMap<Vec<u8>, TermRole> = BTreeMap::new();
         // Words as in the search for phrases: a part of a joined word is a word of its own.
         let words_of =
             |phrase: &str| language.words(phrase, |share| f64::from(u8::from(share == Share::Word)));
@@ -230,7 +230,7 @@ impl<'a> Index<'a> {
         for (term, weight) in words {
             parts.entry(term).or_default().weight = weight;
         }
-        let place = |is: fn(&Part) -> bool| {
+        let place = |is: fn(&TermRole) -> bool| {
             parts.values().enumerate().filter(move |(_, part)| is(part)).map(|(i, _)| i)
         };
         let required = place(|part| part.is_required).collect();
@@ -243,7 +243,7 @@ impl<'a> Index<'a> {
         let segments = read::segments(build_no, &tenants)?;
         let segment_nos: Vec<i64> = segments.iter().map(|segment| segment.segment_no).collect();
         let pages = read::pages(&segment_nos, &terms)?;
-        let mut statistics = Statistics::new(&terms);
+        let mut statistics = WordStatistics::new(&terms);
         for (segment, pages) in segments.iter().zip(&pages) {
             statistics.add_segment(segment.totals, &lists(&terms, pages)?);
         }
@@ -257,7 +257,7 @@ impl<'a> Index<'a> {
         let parameters = Parameters::new(bm25.k1, bm25.b)
             .ok_or_else(|| Error::Internal("stored settings: bm25 is out of range".into()))?;
         let scorer = statistics.scorer(parameters, &weights);
-        Ok(Index {
+        Ok(QuestionIndex {
             target,
             left_out: all - terms.len(),
             terms,
@@ -346,7 +346,7 @@ impl<'a> Index<'a> {
     }
 }
 
-impl Index<'_> {
+impl QuestionIndex<'_> {
     /// Chunks with their scores, in order, as candidates.
     fn ranked(&self, chunks: impl IntoIterator<Item = (Uuid, f64)>) -> Vec<Candidate> {
         let candidate = |(rank, (chunk_id, score))| Candidate {

@@ -3,15 +3,15 @@
 //! The functions are STABLE and take no transaction id, so that they work on a hot standby. An answer that
 //! does not come from vectors says so in every row, and has no score.
 
-use super::candidates::{Search, add_rows};
+use super::candidates::{CandidateSearch, add_rows};
 use super::question_vector::embed;
 use crate::jobs::queue;
 use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::query::dense::similarities;
-use crate::query::gone::present_places;
 use crate::query::log_question;
+use crate::query::removed_rows::present_places;
 use crate::query::reranking;
 use crate::query::sql::search;
 use crate::query::sql::search::Target;
@@ -91,7 +91,7 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
     // A reranker reads more candidates than the answer has rows.
     let wide = AnswerBounds { top_k: target.retrieval.recalled(), ..bounds };
     let filter = request.filter.as_ref();
-    let search = Search { target: &target, filter, journal };
+    let search = CandidateSearch { target: &target, filter, journal };
     let mut legs = search.legs(query, vector.as_deref())?;
     let left_out = legs.words_left_out();
     let mut candidates = legs.find_diverse(&wide)?;
@@ -100,7 +100,7 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
         (candidates, problem) = search.find_reworded(query, vector.as_deref(), &wide, candidates)?;
         journal.stage("transform", &candidates);
     }
-    let asked = Question { words: Some(query), vector: vector.as_deref() };
+    let asked = AskedQuestion { words: Some(query), vector: vector.as_deref() };
     let mut hits = finish(&target, request, &bounds, asked, candidates, journal)?;
     if let Some(error) = failed {
         shape::mark_keyword(&mut hits, &error.to_string());
@@ -158,14 +158,14 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
     let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
     let filter = request.filter.as_ref();
     let journal = Journal::closed();
-    let search = Search { target: &target, filter, journal: &journal };
+    let search = CandidateSearch { target: &target, filter, journal: &journal };
     let candidates = search.by_meaning(vector)?.find_diverse(&bounds)?;
-    let asked = Question { words: None, vector: Some(vector) };
+    let asked = AskedQuestion { words: None, vector: Some(vector) };
     finish(&target, request, &bounds, asked, candidates, &journal)
 }
 
 /// A question in words, if it has any, and as a vector, if it was embedded.
-struct Question<'a> {
+struct AskedQuestion<'a> {
     words: Option<&'a str>,
     vector: Option<&'a [f32]>,
 }
@@ -175,7 +175,7 @@ fn finish(
     target: &Target,
     request: &Request,
     bounds: &AnswerBounds,
-    question: Question,
+    question: AskedQuestion,
     candidates: Vec<Candidate>,
     journal: &Journal,
 ) -> Result<Vec<Hit>> {

@@ -20,7 +20,7 @@ pub fn detach_table(kb_id: &str, relation: u32, keep: bool) -> Result<i64> {
             return Err(Error::NotAttached { table: name, kb_id: kb.id.clone() });
         };
         source_tables::must_see_all("kb.detach_table")?;
-        source_tables::let_go(&source)?;
+        source_tables::detach(&source)?;
         quota::forget();
         // Jobs come after their documents: a transaction that enqueues one has locked its document, and this
         // call waits for it there.

@@ -15,7 +15,7 @@ use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::setting;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
-use crate::pg::trigger::{Change, Columns, Event, Firing, RowId};
+use crate::pg::trigger::{Change, Event, Firing, RowId, TriggerColumns};
 use crate::pg::wake;
 use crate::tables::partitions;
 use crate::tables::sql::changes;
@@ -39,7 +39,7 @@ thread_local! {
 /// Records what the statement did.
 pub fn rows_changed(firing: &Firing) -> Result<()> {
     let Some(source) = source(firing)? else { return Ok(()) };
-    let mut changes = Written::new(&source);
+    let mut changes = ChangeRecorder::new(&source);
     if firing.event() == Event::Truncate {
         return truncated(firing, &source, &mut changes);
     }
@@ -47,7 +47,7 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
         // A column of the key is gone. The worker finds out which, and reports it.
         return changes.note(What::Changed);
     };
-    let printed = Printed(firing.prints_by_settings(&columns));
+    let printed = PrintSettings(firing.prints_by_settings(&columns));
     let Some(condition) = &source.config.published_when else {
         printed.run(|| firing.changes(&columns, None, |change| changes.add(change)))?;
         return changes.flush();
@@ -65,7 +65,7 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
         Err(error) if is_cancel(&error) => Err(error),
         Err(_) => {
             // It is unknown whether the rows are published, so they are hidden until the worker has looked.
-            let mut changes = Written::new(&source);
+            let mut changes = ChangeRecorder::new(&source);
             printed.run(|| firing.changes(&columns, None, |change| changes.add_gone(change)))?;
             changes.flush()
         }
@@ -77,7 +77,7 @@ pub fn rows_changed(firing: &Firing) -> Result<()> {
 
 /// Handles TRUNCATE of a partition, which fires the partition's own trigger, also if the statement names its
 /// parent. Documents of the partition are hidden until the worker has looked for their rows.
-fn truncated(firing: &Firing, source: &Source, changes: &mut Written) -> Result<()> {
+fn truncated(firing: &Firing, source: &Source, changes: &mut ChangeRecorder) -> Result<()> {
     if firing.relation() == source.relation {
         return changes.note(What::Truncated);
     }
@@ -108,7 +108,7 @@ fn source(firing: &Firing) -> Result<Option<Rc<Source>>> {
 }
 
 /// The columns by their present numbers, or None if the key has changed.
-fn columns(firing: &Firing, source: &Source) -> Option<Columns> {
+fn columns(firing: &Firing, source: &Source) -> Option<TriggerColumns> {
     let number = |name: &str| firing.column(name);
     let key: Option<Vec<i16>> = source.key.iter().map(|name| number(name)).collect();
     let tenant = match &source.config.tenant {
@@ -116,20 +116,20 @@ fn columns(firing: &Firing, source: &Source) -> Option<Columns> {
         None => None,
     };
     let watched: Option<Vec<i16>> = source.config.watched().into_iter().map(number).collect();
-    Some(Columns { key: key?, tenant, watched })
+    Some(TriggerColumns { key: key?, tenant, watched })
 }
 
 /// Has keys printed the same in every session. The flag says whether settings affect how they are printed.
-struct Printed(bool);
+struct PrintSettings(bool);
 
-impl Printed {
+impl PrintSettings {
     fn run<T>(&self, work: impl FnOnce() -> T) -> T {
         if self.0 { setting::with(PRINTED, work) } else { work() }
     }
 }
 
 /// The changes that are recorded for one statement.
-struct Written<'a> {
+struct ChangeRecorder<'a> {
     source: &'a Source,
     changed: (Vec<String>, Vec<String>),
     gone: (Vec<String>, Vec<String>),
@@ -137,9 +137,9 @@ struct Written<'a> {
     is_noted: bool,
 }
 
-impl Written<'_> {
-    fn new(source: &Source) -> Written<'_> {
-        Written { source, changed: Default::default(), gone: Default::default(), is_noted: false }
+impl ChangeRecorder<'_> {
+    fn new(source: &Source) -> ChangeRecorder<'_> {
+        ChangeRecorder { source, changed: Default::default(), gone: Default::default(), is_noted: false }
     }
 
     fn add(&mut self, change: Change) -> Result<()> {

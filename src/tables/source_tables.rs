@@ -75,7 +75,7 @@ pub fn must_see_all(function: &str) -> Result<()> {
 
 /// Drops a source's triggers, and discards changes that are waiting; documents of rows that are gone are
 /// deleted. Must run as the owner.
-pub fn let_go(source: &Source) -> Result<()> {
+pub fn detach(source: &Source) -> Result<()> {
     drop_triggers(source)?;
     row_documents::delete_hidden(source)?;
     changes::delete_all(source.source_no)?;

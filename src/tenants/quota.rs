@@ -18,11 +18,11 @@ use std::collections::HashMap;
 thread_local! {
     /// What the tenant has as far as this transaction knows. The transaction has locked the tenant's quota,
     /// so no other can add to it.
-    static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
+    static KNOWN: RefCell<Option<LockedVolume>> = const { RefCell::new(None) };
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Known {
+struct LockedVolume {
     /// This changes once the transaction, or a part of it, has ended.
     epoch: u64,
     owner: String,
@@ -98,7 +98,7 @@ impl Charge {
         }
         quotas::add(&self.owner, self.kb_no, self.more)?;
         let used = self.used.plus(self.more);
-        KNOWN.set(Some(Known { epoch: txn::epoch(), owner: self.owner, kb_no: self.kb_no, used }));
+        KNOWN.set(Some(LockedVolume { epoch: txn::epoch(), owner: self.owner, kb_no: self.kb_no, used }));
         Ok(())
     }
 }
@@ -111,7 +111,8 @@ pub fn forget() {
 fn used(owner: &str, kb_no: i64, waits: bool) -> Result<Volume> {
     let epoch = txn::epoch();
     let known = KNOWN.with_borrow(|known| {
-        let is_same = |known: &&Known| known.epoch == epoch && known.owner == owner && known.kb_no == kb_no;
+        let is_same =
+            |known: &&LockedVolume| known.epoch == epoch && known.owner == owner && known.kb_no == kb_no;
         known.as_ref().filter(is_same).map(|known| known.used)
     });
     if let Some(used) = known {

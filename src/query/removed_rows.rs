@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 /// Removes candidates whose rows in attached tables are gone, although the worker has not processed that yet,
 /// and marks those whose rows have changed.
-pub fn without_gone(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+pub fn without_removed(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     let place = |candidate: &Candidate| {
         candidate.head.as_ref().and_then(|head| Some((head.source.clone()?, head.external_id.clone())))
     };
-    let rows = Rows::of(candidates.iter().map(place));
+    let rows = AttachedRows::of(candidates.iter().map(place));
     let (written, enqueued) = (rows.written_down()?, rows.enqueued()?);
     for place in written.stale.into_iter().chain(enqueued) {
         candidates[place].head.iter_mut().for_each(|head| head.is_changed = true);
@@ -32,7 +32,7 @@ pub fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8
     let named = |place: TextPlace| (place.content_hash, place.chunk_id, place.external_id);
     let mut places = search::places(target, hashes)?;
     let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
-    let gone = Rows::of(places.iter().map(of)).written_down()?.gone;
+    let gone = AttachedRows::of(places.iter().map(of)).written_down()?.gone;
     retain_places(&mut places, |place| !gone.contains(&place));
     Ok(places.into_iter().map(named).collect())
 }
@@ -44,7 +44,7 @@ fn retain_places<T>(items: &mut Vec<T>, is_kept: impl Fn(usize) -> bool) {
 
 /// Those of a list of documents that are rows of attached tables, with their places in the list.
 #[derive(Default)]
-struct Rows {
+struct AttachedRows {
     source_nos: Vec<i64>,
     kb_nos: Vec<i64>,
     tenants: Vec<String>,
@@ -59,10 +59,10 @@ struct WrittenDown {
     stale: Vec<usize>,
 }
 
-impl Rows {
+impl AttachedRows {
     /// Documents are given by source, if they have one, and external_id.
-    fn of(documents: impl Iterator<Item = Option<(RowSource, String)>>) -> Rows {
-        let mut rows = Rows::default();
+    fn of(documents: impl Iterator<Item = Option<(RowSource, String)>>) -> AttachedRows {
+        let mut rows = AttachedRows::default();
         for (place, document) in documents.enumerate() {
             if let Some((source, external_id)) = document {
                 rows.source_nos.push(source.source_no);

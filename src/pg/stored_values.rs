@@ -5,14 +5,14 @@ use std::ffi::CStr;
 
 /// How the values of a type are stored.
 #[derive(Clone, Copy)]
-pub struct Stored {
+pub struct Storage {
     pub length: i16,
     pub is_by_value: bool,
 }
 
 /// Whether two values are equal byte for byte. A large value that is stored outside its row is not read if
 /// both are the same stored value.
-pub fn same(stored: Stored, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datum>) -> bool {
+pub fn same(stored: Storage, old: Option<pg_sys::Datum>, new: Option<pg_sys::Datum>) -> bool {
     let (old, new) = match (old, new) {
         (None, None) => return true,
         (Some(old), Some(new)) => (old, new),

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 /// A vector whose nearest neighbours are searched for.
 #[derive(Clone, Copy)]
-pub struct Probe<'a> {
+pub struct RecallTest<'a> {
     pub target: &'a Target,
     pub vector: &'a [f32],
     pub filter: Option<&'a Filter>,
@@ -24,7 +24,7 @@ pub struct Probe<'a> {
 
 /// The result of an exact search.
 #[derive(Debug, Clone, Copy)]
-pub struct Exact {
+pub struct ExactResult {
     count: usize,
     /// The score of the last chunk. Another chunk with this score counts as equally good.
     least: f64,
@@ -32,14 +32,14 @@ pub struct Exact {
 
 /// The result of a scan by index.
 #[derive(Debug, Clone, Copy)]
-pub struct Found {
+pub struct IndexResult {
     /// From 0 to 1.
     pub recall: f64,
     /// The ef_search of the scan, which is larger than requested if a filter keeps little.
     pub ef_search: usize,
 }
 
-impl Probe<'_> {
+impl RecallTest<'_> {
     fn limit(&self) -> usize {
         self.k + usize::from(self.own.is_some())
     }
@@ -64,25 +64,25 @@ impl Probe<'_> {
 
     /// The result of an exact search, or None if there is nothing to find. Vectors at a right angle or
     /// farther have the least score, 0, by cosine, and cannot be told apart, so they do not count.
-    pub fn exact(&self) -> Result<Option<Exact>> {
+    pub fn exact(&self) -> Result<Option<ExactResult>> {
         let mut scores = self.nearest(Step::exact(self.limit()))?;
         if self.target.vector_db.metric == Metric::Cosine {
             scores.retain(|score| *score > 0.0);
         }
-        Ok(scores.last().map(|least| Exact { count: scores.len(), least: *least }))
+        Ok(scores.last().map(|least| ExactResult { count: scores.len(), least: *least }))
     }
 
     /// What a query's first scan finds of it. Returns None if that scan does not use the index.
-    pub fn found(&self, exact: &Exact, ef_search: Option<usize>) -> Result<Option<Found>> {
+    pub fn found(&self, exact: &ExactResult, ef_search: Option<usize>) -> Result<Option<IndexResult>> {
         let first = dense::first_step(self.target, self.vector, self.filter, self.limit(), ef_search)?;
         let Some(step) = first else { return Ok(None) };
         let Scan::Index { ef_search, .. } = step.scan else { return Ok(None) };
         let found = self.nearest(step)?;
         // If the scan finds too few, the query makes an exact scan.
         if found.len() < self.k {
-            return Ok(Some(Found { recall: 1.0, ef_search }));
+            return Ok(Some(IndexResult { recall: 1.0, ef_search }));
         }
         let right = found.into_iter().filter(|score| *score >= exact.least).count();
-        Ok(Some(Found { recall: right.min(exact.count) as f64 / exact.count as f64, ef_search }))
+        Ok(Some(IndexResult { recall: right.min(exact.count) as f64 / exact.count as f64, ef_search }))
     }
 }
