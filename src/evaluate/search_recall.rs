@@ -2,7 +2,7 @@
 
 use crate::query::dense;
 use crate::query::search::Target;
-use crate::vectors::Search;
+use crate::vectors::VectorSearch;
 use kb_search::plan::Step;
 use kb_types::Filter;
 use kb_types::candidate::Candidate;
@@ -48,7 +48,7 @@ impl RecallTest<'_> {
     fn nearest(&self, step: Step) -> Result<Vec<f64>> {
         let store = self.target.vector_db.store();
         let searched = if matches!(step.scan, Scan::Index { .. }) { store.searched()? } else { None };
-        let search = Search {
+        let search = VectorSearch {
             kb_no: self.target.kb_no,
             build_no: self.target.build_no,
             vector: self.vector,

@@ -23,6 +23,6 @@ pub mod terms;
 pub mod upkeep;
 pub mod word_statistics;
 
-pub use sql::{Owner, read, words};
+pub use sql::{Owner, postings, words};
 
 use sql::{fold, merge};

@@ -1,6 +1,6 @@
 //! The statistics that BM25 needs of all chunks among which a question searches by words.
 
-use crate::keyword::sql::read::Pending;
+use crate::keyword::sql::postings::Pending;
 use kb_search::bm25;
 use kb_search::bm25::{List, Parameters, Scorer, Totals};
 use kb_types::error::Result;

@@ -2,11 +2,11 @@
 //! row is visited, so that the processor can fetch that page meanwhile.
 //!
 //! A question that is compared with 298,000 packed vectors takes 21 ms of CPU time in this way. It takes 25
-//! ms if [`super::probe`] reads the rows one after the other, and took 17 ms when this process also
+//! ms if [`super::index_lookup`] reads the rows one after the other, and took 17 ms when this process also
 //! remembered the buffer of each page and fetched PostgreSQL's description of that buffer. A gain of less
 //! than 1.3 times does not justify that (2 cores of an AMD EPYC, PostgreSQL 15).
 
-use super::probe::{Key, TENANT, find, is_of, scanned};
+use super::index_lookup::{Key, TENANT, find, is_of, scanned};
 use super::report::check_interrupts;
 use kb_kernels::ahead::Ahead;
 use pgrx::htup::heap_getattr_raw;

@@ -2,7 +2,7 @@
 
 use super::role;
 use super::row::Row;
-use super::watched::{self, Kept};
+use super::table_cache::{self, TableCache};
 use kb_types::error::Result;
 use kb_types::tenancy::{Bound, in_common};
 use pgrx::datum::FromDatum;
@@ -12,7 +12,7 @@ use std::ffi::CStr;
 use std::rc::Rc;
 
 thread_local! {
-    static BOUND: RefCell<Kept<pg_sys::Oid, Bound>> = RefCell::default();
+    static BOUND: RefCell<TableCache<pg_sys::Oid, Bound>> = RefCell::default();
 }
 
 /// The tenants for which the session may act, or None if it may act for any. A role is bound as the roles are
@@ -37,13 +37,13 @@ pub fn may_act_for(name: &str, oid: i64, tenant: &str) -> Option<bool> {
 
 /// A superuser is never bound.
 fn of(role: pg_sys::Oid) -> Bound {
-    watched::get(&BOUND, &role, || {
+    table_cache::get(&BOUND, &role, || {
         // SAFETY: a look-up by oid.
         if unsafe { pg_sys::superuser_arg(role) } {
             return None;
         }
         let mut tenants = Vec::new();
-        watched::scan(c"tenant_roles", None, |row| {
+        table_cache::scan(c"tenant_roles", None, |row| {
             if binds(row, role)? {
                 tenants.push(row.get("tenant_id")?);
             }

@@ -3,11 +3,11 @@
 use super::removed_rows::without_removed;
 use crate::builds::builds;
 use crate::pg::{latch, report, txn, wake};
-use crate::query::sql::filter_matches;
+use crate::query::sql::filtered_chunks;
 use crate::query::sql::search;
 use crate::query::sql::search::Target;
 use crate::settings;
-use crate::vectors::{Scan, Search, Searched, VectorDb};
+use crate::vectors::{Scan, Searched, VectorDb, VectorSearch};
 use kb_search::ef_search;
 use kb_search::journal::Journal;
 use kb_search::plan;
@@ -155,7 +155,7 @@ impl<'a> VectorQuestion<'a> {
 
     /// Lists the chunks that pass the filter if there are at most `most`. Returns their number.
     fn list(&self, filter: &Filter, most: usize) -> Result<Option<usize>> {
-        let found = filter_matches::matching_chunks(self.target, filter, most)?;
+        let found = filtered_chunks::matching_chunks(self.target, filter, most)?;
         let count = found.as_ref().map(Vec::len);
         self.listed.replace(match found {
             Some(chunks) => Listed::All(chunks),
@@ -168,7 +168,7 @@ impl<'a> VectorQuestion<'a> {
     /// The approximate number of vectors in the index that pass the filter, by the planner's statistics.
     fn expected(&self, filter: &Filter) -> Result<Option<usize>> {
         let Some(vectors) = self.indexed()? else { return Ok(None) };
-        let part = filter_matches::expected_part(self.target, filter)?;
+        let part = filtered_chunks::expected_part(self.target, filter)?;
         Ok(part.map(|part| (part * vectors as f64) as usize))
     }
 }
@@ -221,7 +221,7 @@ impl<'a> Vectors for VectorQuestion<'a> {
     fn open(&self, step: Step) -> Result<Look<'a>> {
         let store = self.target.vector_db.store();
         let (kb_no, build_no) = (self.target.kb_no, self.target.build_no);
-        let search = Search {
+        let search = VectorSearch {
             kb_no,
             build_no,
             vector: self.vector,
@@ -244,7 +244,7 @@ impl<'a> Vectors for VectorQuestion<'a> {
             Listed::All(chunks) => Some(chunks.as_slice()),
             _ => None,
         };
-        let found = store.search(&Search { among, ..search }, None)?.next(step.limit)?;
+        let found = store.search(&VectorSearch { among, ..search }, None)?.next(step.limit)?;
         Ok(Look::Exact(found.into_iter()))
     }
 

@@ -9,7 +9,7 @@ use crate::query::removed_rows::without_removed;
 use crate::query::sql::named_chunks;
 use crate::query::sql::named_chunks::NamedChunk;
 use crate::query::sql::search;
-use crate::query::sql::search::Condition;
+use crate::query::sql::search::CandidateCondition;
 use kb_search::explanation::{Dropped, Part, dropped, dropped_json, rank};
 use kb_search::journal::{Journal, Notes};
 use kb_search::request::{AnswerBounds, Request};
@@ -162,7 +162,7 @@ impl<'a> Standing<'a> {
         let filter = request.filter.as_ref();
         let ids: Vec<Uuid> = chunks.iter().map(|chunk| chunk.chunk_id).collect();
         let candidates: Vec<Candidate> = ids.iter().map(|id| Candidate::new(*id)).collect();
-        let condition = Condition { filter, ..Condition::default() };
+        let condition = CandidateCondition { filter, ..CandidateCondition::default() };
         let passing = search::heads_where(target, candidates.clone(), &condition)?;
         let mut standing = Standing {
             answer,

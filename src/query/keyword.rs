@@ -2,14 +2,14 @@
 //! one.
 
 use super::removed_rows::without_removed;
-use crate::keyword::read;
-use crate::keyword::read::Segment;
+use crate::keyword::postings;
+use crate::keyword::postings::SegmentStatistics;
 use crate::keyword::word_statistics::WordStatistics;
 use crate::keyword::words::Language;
 use crate::pg::{report, wake};
-use crate::query::sql::filter_matches;
+use crate::query::sql::filtered_chunks;
 use crate::query::sql::search;
-use crate::query::sql::search::{Condition, Target};
+use crate::query::sql::search::{CandidateCondition, Target};
 use kb_search::bm25;
 use kb_search::bm25::joined::in_words;
 use kb_search::bm25::{List, Parameters, Question, Scorer, Share, Top};
@@ -64,7 +64,7 @@ impl<'a> ByWords<'a> {
         if ranked.index.terms.is_empty() {
             ranked.is_all = true;
         } else if let Some(filter) = filter
-            && let Some(few) = filter_matches::matching_chunks(target, filter, FEW)?
+            && let Some(few) = filtered_chunks::matching_chunks(target, filter, FEW)?
         {
             ranked.rank_all(&few)?;
         }
@@ -107,7 +107,7 @@ impl Ranked<'_> {
         self.ranked += count + more;
         if self.ranked > ENOUGH_TO_TELL
             && let Some(filter) = self.filter
-            && let Some(several) = filter_matches::matching_chunks(self.target, filter, SEVERAL)?
+            && let Some(several) = filtered_chunks::matching_chunks(self.target, filter, SEVERAL)?
         {
             return self.rank_all(&several);
         }
@@ -158,7 +158,7 @@ struct QuestionIndex<'a> {
     /// Phrases, and exclusions of several words, which are searched for in the text.
     phrases: Vec<String>,
     excluded_phrases: Vec<String>,
-    segments: Vec<Segment>,
+    segments: Vec<SegmentStatistics>,
     /// For each segment and term.
     pages: Vec<Vec<Vec<Vec<u8>>>>,
     /// Chunks that are in no segment yet.
@@ -239,15 +239,15 @@ impl<'a> QuestionIndex<'a> {
         let terms: Vec<Vec<u8>> = parts.into_keys().collect();
 
         let build_no = target.build_no;
-        let tenants = read::readable_tenants(target.kb_no)?;
-        let segments = read::segments(build_no, &tenants)?;
+        let tenants = postings::readable_tenants(target.kb_no)?;
+        let segments = postings::segments(build_no, &tenants)?;
         let segment_nos: Vec<i64> = segments.iter().map(|segment| segment.segment_no).collect();
-        let pages = read::pages(&segment_nos, &terms)?;
+        let pages = postings::pages(&segment_nos, &terms)?;
         let mut statistics = WordStatistics::new(&terms);
         for (segment, pages) in segments.iter().zip(&pages) {
             statistics.add_segment(segment.totals, &lists(&terms, pages)?);
         }
-        let pending = read::pending(build_no, &tenants)?;
+        let pending = postings::pending(build_no, &tenants)?;
         // A worker died before it folded them, or a large deletion woke no worker.
         if pending.len() >= MANY_WAIT && !report::in_recovery() {
             wake::ensure_worker();
@@ -286,8 +286,8 @@ impl<'a> QuestionIndex<'a> {
     }
 
     /// The condition on the rows of candidates, in addition to their words.
-    fn condition<'b>(&'b self, filter: Option<&'b Filter>) -> Condition<'b> {
-        Condition { filter, phrases: &self.phrases, excluded_phrases: &self.excluded_phrases }
+    fn condition<'b>(&'b self, filter: Option<&'b Filter>) -> CandidateCondition<'b> {
+        CandidateCondition { filter, phrases: &self.phrases, excluded_phrases: &self.excluded_phrases }
     }
 
     /// The best chunks by their words, and whether there are no others.
@@ -305,7 +305,7 @@ impl<'a> QuestionIndex<'a> {
             .iter()
             .filter_map(|hit| Some((self.segments.get(hit.segment as usize)?.segment_no, hit.chunk)))
             .collect();
-        let mut ids = read::chunk_ids(&in_segments)?.into_iter();
+        let mut ids = postings::chunk_ids(&in_segments)?.into_iter();
         let mut candidates = Vec::with_capacity(hits.len());
         for hit in hits {
             let id = match hit.segment == waiting {
@@ -324,7 +324,7 @@ impl<'a> QuestionIndex<'a> {
         // A few at a time, because a chunk may have as many words as a book.
         for some in chunk_ids.chunks(AT_A_TIME) {
             report::check_interrupts();
-            let chunks = read::terms(self.target.build_no, some)?;
+            let chunks = postings::terms(self.target.build_no, some)?;
             self.offer(&chunks, 0, ids.len() as u32, &mut top)?;
             ids.extend(chunks.into_iter().map(|(id, _)| id));
         }

@@ -13,7 +13,7 @@ use crate::tables::sql::changes::What;
 use crate::tables::sql::row_documents;
 use crate::tables::sql::row_documents::RowDocument;
 use crate::tables::sql::sources::table;
-use crate::tables::sql::sources::table::{Member, Table};
+use crate::tables::sql::sources::table::{Member, UserTable};
 use crate::tables::sql::sources::{PRINTED, Source, catalog, rows};
 use crate::tenants::quota;
 use crate::tenants::shares;
@@ -173,7 +173,7 @@ fn hide_what_is_no_more(before: &Source, source: &Source) -> Result<()> {
     }
 }
 
-fn check_table(table: &Table) -> Result<()> {
+fn check_table(table: &UserTable) -> Result<()> {
     let refuse = |problem: String, hint: &str| Err(Error::State { problem, hint: hint.into() });
     let name = &table.name;
     match table.kind.as_str() {
@@ -223,7 +223,7 @@ fn check_table(table: &Table) -> Result<()> {
 }
 
 /// Parses and checks all arguments; all problems are reported together.
-fn check_config(table: &Table, wanted: WantedTable, embedder: Option<&Embedder>) -> Result<RowSource> {
+fn check_config(table: &UserTable, wanted: WantedTable, embedder: Option<&Embedder>) -> Result<RowSource> {
     let mut problems = Vec::new();
     let names =
         if Template::is_template(&wanted.content) { Vec::new() } else { table::names(&wanted.content)? };

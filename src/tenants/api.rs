@@ -2,8 +2,8 @@
 
 use crate::pg::function_arguments::required;
 use crate::pg::report::reported;
+use crate::pg::table_cache;
 use crate::pg::trigger::Firing;
-use crate::pg::watched;
 use crate::tenants::{bind_role, bindings, set_quota, shares};
 use kb_types::quota::Quota;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -82,7 +82,7 @@ fn _watched_changed<'a>(
 ) -> Result<Option<PgHeapTuple<'a, AllocatedByRust>>, ErrorReport> {
     reported(|| {
         let firing = Firing::of(trigger)?;
-        watched::changed(firing.relation());
+        table_cache::changed(firing.relation());
         Ok(None)
     })
 }

@@ -22,7 +22,7 @@ mod sql;
 pub mod upkeep;
 
 pub use sql::{
-    Health, Scan, Search, Searched, VectorDb, VectorStore, attach_restored, grants, index, is_being_restored,
+    Health, Scan, Searched, VectorDb, VectorSearch, VectorStore, attach_restored, grants, index, is_being_restored,
     lost, move_vectors, owned, tail, vector_dbs,
 };
 

@@ -3,7 +3,7 @@
 use crate::builds::builds::Build;
 use crate::keyword::words::{InAdvance, Language};
 use crate::pg::copy::{self, Rows};
-use crate::pg::probe::{self, Key};
+use crate::pg::index_lookup::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::sql::BY_INDEX_UNPLANNED;
@@ -27,7 +27,7 @@ pub struct Existing {
 pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
     // While a knowledge base is filled, there are nearly always none.
     let key = [Key::Long(document_id), Key::Long(build_no)];
-    if probe::count(c"chunks", c"chunks_document", &key, 1) == Some(0) {
+    if index_lookup::count(c"chunks", c"chunks_document", &key, 1) == Some(0) {
         return Ok(Vec::new());
     }
     let sql = "SELECT chunk_id, content, content_hash, start_char, end_char, token_count FROM kb.chunks
@@ -49,7 +49,7 @@ pub fn existing(document_id: i64, build_no: i64) -> Result<Vec<Existing>> {
 /// Whether a build may have had a chunk with a text of this hash when the transaction began.
 pub fn may_have(build_no: i64, content_hash: &[u8]) -> bool {
     let key = [Key::Long(build_no), Key::Bytes(content_hash)];
-    probe::count(c"chunks", c"chunks_content", &key, 1) != Some(0)
+    index_lookup::count(c"chunks", c"chunks_content", &key, 1) != Some(0)
 }
 
 /// The most chunks in a row of kb.bm25_pending: with these, their ids need no compression.

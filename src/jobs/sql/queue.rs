@@ -13,7 +13,7 @@
 //! A lease (`leased_until`) lets a job outlive its worker, which renews the lease every third of
 //! `kb.lease_duration`.
 
-use crate::pg::probe::{self, Key};
+use crate::pg::index_lookup::{self, Key};
 use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
@@ -62,7 +62,7 @@ from_row! {
 /// Whether a document may be waiting. Works on a standby.
 pub fn may_wait(kb_no: i64, tenant_id: &str, external_id: &str) -> bool {
     let key = [Key::Long(kb_no), Key::Text(tenant_id), Key::Text("document"), Key::Text(external_id)];
-    probe::count(c"jobs", c"jobs_kb_no_tenant_id_kind_subject_key", &key, 1) != Some(0)
+    index_lookup::count(c"jobs", c"jobs_kb_no_tenant_id_kind_subject_key", &key, 1) != Some(0)
 }
 
 /// Upserts one job per document. An existing job, claimed or not, gets a new generation.
@@ -367,7 +367,7 @@ pub fn any() -> Result<bool> {
 /// Whether the caller can see any job. Works on a standby.
 pub fn any_visible() -> Result<bool> {
     // If no worker runs, every question asks this, and nearly always nothing is waiting.
-    if probe::count(c"jobs", c"jobs_pkey", &[], 1) == Some(0) {
+    if index_lookup::count(c"jobs", c"jobs_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
     Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], Row::only::<bool>)?.unwrap_or(false))

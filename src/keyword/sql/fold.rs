@@ -133,11 +133,11 @@ fn gone(taken: &[Taken]) -> Vec<Uuid> {
 }
 
 /// A chunk with its words.
-type Words = (Uuid, Vec<u8>);
+type ChunkWords = (Uuid, Vec<u8>);
 
 /// The net effect, if chunks were added and deleted, or deleted and added again with the same text, and so
 /// with the same id: the added chunks, in order, and the deleted chunks that older segments have.
-fn net(taken: Vec<Taken>) -> (Vec<Words>, Vec<Words>) {
+fn net(taken: Vec<Taken>) -> (Vec<ChunkWords>, Vec<ChunkWords>) {
     let mut sums: HashMap<Uuid, i64> = HashMap::default();
     for row in &taken {
         *sums.entry(row.chunk_id).or_default() += if row.went.is_some() { -1 } else { 1 };

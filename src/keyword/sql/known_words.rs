@@ -44,7 +44,7 @@ impl Lexeme<'_> {
 
 /// Words and the lexemes of each.
 #[derive(Default)]
-struct Words {
+struct WordLexemes {
     /// By the key of a short word that has at most one lexeme, and a short one: the key of the lexeme, or
     /// that of no bytes. One place in memory is read.
     short: HashMap<u128, u128>,
@@ -54,7 +54,7 @@ struct Words {
     lexemes: Vec<u8>,
 }
 
-impl Words {
+impl WordLexemes {
     /// Calls `each` with the lexemes of a word. Returns whether the word is known.
     fn recall(&self, word: &str, each: &mut impl FnMut(Lexeme)) -> bool {
         if word.len() <= SHORT
@@ -100,14 +100,14 @@ impl Words {
 /// The words that are known under a configuration.
 #[derive(Default)]
 struct Vocabulary {
-    words: Words,
+    words: WordLexemes,
     /// The lexemes that joined words have in addition to their own: those of their parts.
-    parts: Words,
+    parts: WordLexemes,
 }
 
 impl Vocabulary {
     /// Calls `each` with the known lexemes of a text, which [`readable`] prepares, and returns the rest.
-    fn look_up(&self, text: &str, mut each: impl FnMut(Lexeme, Share)) -> Rest {
+    fn look_up(&self, text: &str, mut each: impl FnMut(Lexeme, Share)) -> UnknownText {
         let (mut unknown, mut joined, mut others) = (String::new(), String::new(), String::new());
         let each = std::cell::RefCell::new(&mut each);
         let word = |word: &str| {
@@ -123,7 +123,7 @@ impl Vocabulary {
             }
         };
         plain_words::split(text, word, several, &mut others);
-        Rest { unknown, joined, others }
+        UnknownText { unknown, joined, others }
     }
 
     fn recall_parts(&self, word: &str, each: &mut impl FnMut(Lexeme, Share)) -> bool {
@@ -136,7 +136,7 @@ impl Vocabulary {
 }
 
 /// The parts of a text for which PostgreSQL is to be called.
-struct Rest {
+struct UnknownText {
     /// Unknown words, each followed by a space.
     unknown: String,
     /// Joined words whose parts are unknown, in the same form.
@@ -145,7 +145,7 @@ struct Rest {
     others: String,
 }
 
-impl Rest {
+impl UnknownText {
     fn is_empty(&self) -> bool {
         self.unknown.is_empty() && self.joined.is_empty() && self.others.is_empty()
     }
@@ -176,7 +176,7 @@ fn readable<'a>(text: &'a str, mut each: impl FnMut(&str, Share)) -> Cow<'a, str
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownWords {
     /// The value of [`text_search::changes`] when these were found.
     changes: u64,
     /// By the oid of a text search configuration. None: in this configuration a word may depend on others.
@@ -186,29 +186,29 @@ struct Known {
     names: HashMap<String, u32>,
 }
 
-impl Known {
+impl KnownWords {
     fn of(&self, configuration: u32) -> Option<&Vocabulary> {
         self.configurations.get(&configuration)?.as_ref()
     }
 }
 
 /// Helper threads read it, too. Only the main thread, which may call PostgreSQL, adds to it.
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static KNOWN: LazyLock<Mutex<KnownWords>> = LazyLock::new(Mutex::default);
 
 /// The terms of a text that could be found without PostgreSQL.
 pub struct InAdvance {
     configuration: u32,
-    /// The value of [`Known::changes`] at that time.
+    /// The value of [`KnownWords::changes`] at that time.
     changes: u64,
-    found: Found,
+    found: KnownTerms,
 }
 
-enum Found {
+enum KnownTerms {
     /// All terms, in the form of kb.chunks.terms.
     All(Vec<u8>),
     Some {
         occurrences: Occurrences,
-        rest: Rest,
+        rest: UnknownText,
     },
 }
 
@@ -225,8 +225,8 @@ pub fn in_advance(configuration: &str, text: &str) -> Option<InAdvance> {
     let changes = known.changes;
     drop(known);
     let found = match rest.is_empty() {
-        true => Found::All(occurrences.encode()),
-        false => Found::Some { occurrences, rest },
+        true => KnownTerms::All(occurrences.encode()),
+        false => KnownTerms::Some { occurrences, rest },
     };
     Some(InAdvance { configuration, changes, found })
 }
@@ -239,8 +239,8 @@ pub fn complete(configuration: u32, in_advance: &InAdvance) -> Result<Option<Vec
         return Ok(None);
     }
     Ok(Some(match &in_advance.found {
-        Found::All(terms) => terms.clone(),
-        Found::Some { occurrences, rest } => {
+        KnownTerms::All(terms) => terms.clone(),
+        KnownTerms::Some { occurrences, rest } => {
             let mut occurrences = occurrences.clone();
             rest.find(configuration, |lexeme, share| occurrences.add(lexeme, share))?;
             occurrences.encode()
@@ -338,7 +338,7 @@ fn forget_what_changed() {
     let changes = text_search::changes();
     let mut known = lock(&KNOWN);
     if known.changes != changes || known.count >= MOST {
-        *known = Known { changes, ..Known::default() };
+        *known = KnownWords { changes, ..KnownWords::default() };
     }
 }
 
@@ -383,7 +383,7 @@ fn learn(configuration: u32, word: &str, each: &mut impl FnMut(&[u8])) -> Result
 
 fn remember(configuration: u32, learn: impl FnOnce(&mut Vocabulary) -> bool) {
     let mut known = lock(&KNOWN);
-    let Known { configurations, count, .. } = &mut *known;
+    let KnownWords { configurations, count, .. } = &mut *known;
     let vocabulary = configurations.get_mut(&configuration).and_then(Option::as_mut);
     *count += usize::from(vocabulary.is_some_and(learn));
 }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 from_row! {
-    struct Segment {
+    struct MergedSegment {
         segment_no: i64,
         age: i64,
         sum_length: i64,
@@ -78,18 +78,18 @@ pub fn large(least: u64) -> Result<Vec<Owner>> {
 }
 
 /// In order, the oldest first.
-fn segments_of(owner: &Owner) -> Result<Vec<Segment>> {
+fn segments_of(owner: &Owner) -> Result<Vec<MergedSegment>> {
     spi::write(
         "SELECT segment_no, age, sum_length, came, went FROM kb.bm25_segments
          WHERE build_no = $1 AND tenant_id = $2 ORDER BY age",
         &[Arg::Long(owner.build_no), Arg::Text(&owner.tenant_id)],
-        Segment::from_row,
+        MergedSegment::from_row,
     )
 }
 
 /// Returns the new numbers of each segment's chunks, the chunks in the order of these numbers, and the
 /// deleted chunks of still older segments; `are_all` says that there are none older.
-fn renumber(merged: &[Segment], are_all: bool) -> Result<(Vec<Vec<u32>>, Vec<Uuid>, Vec<Uuid>)> {
+fn renumber(merged: &[MergedSegment], are_all: bool) -> Result<(Vec<Vec<u32>>, Vec<Uuid>, Vec<Uuid>)> {
     let came = merged.iter().map(|s| segments::ids(s.segment_no, false)).collect::<Result<Vec<_>>>()?;
     let went = merged.iter().map(|s| segments::ids(s.segment_no, true)).collect::<Result<Vec<_>>>()?;
     let ever_went: HashSet<Uuid> = went.iter().flatten().copied().collect();

@@ -3,7 +3,7 @@
 pub mod fold;
 mod known_words;
 pub mod merge;
-pub mod read;
+pub mod postings;
 mod segments;
 pub mod words;
 

@@ -1,6 +1,6 @@
 //! The SQL of this room, a file per table.
 
-pub mod filter_matches;
+pub mod filtered_chunks;
 pub mod named_chunks;
 pub mod passages;
 pub mod query_log;

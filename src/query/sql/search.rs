@@ -2,7 +2,7 @@
 
 use crate::builds::knowledge_bases::Meant;
 use crate::filters::filter::condition;
-use crate::pg::probe::{self, Key};
+use crate::pg::index_lookup::{self, Key};
 use crate::pg::role::bypasses_policies;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
@@ -134,7 +134,7 @@ const LOOKED_THROUGH: &str = "pg_catalog.left(c.content,
 
 /// The condition on the rows of an answer.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Condition<'a> {
+pub struct CandidateCondition<'a> {
     pub filter: Option<&'a Filter>,
     /// Phrases whose words must follow each other in [`LOOKED_THROUGH`], in the words of the chunk's language
     /// and the form of kb._in_words.
@@ -146,11 +146,15 @@ pub struct Condition<'a> {
 /// Those candidates that the caller may read, with their heads, in their order. The statement runs as the
 /// caller, so every policy on chunks and documents applies.
 pub fn heads(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
-    heads_where(target, candidates, &Condition::default())
+    heads_where(target, candidates, &CandidateCondition::default())
 }
 
 /// Does the same for candidates whose rows satisfy the condition.
-pub fn heads_where(target: &Target, candidates: Vec<Candidate>, is: &Condition) -> Result<Vec<Candidate>> {
+pub fn heads_where(
+    target: &Target,
+    candidates: Vec<Candidate>,
+    is: &CandidateCondition,
+) -> Result<Vec<Candidate>> {
     if candidates.is_empty() {
         return Ok(candidates);
     }
@@ -253,7 +257,7 @@ pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     };
     let is_repeated = |hash: &&Vec<u8>| {
         let key = [build, Key::Bytes(hash)];
-        let chunks = probe::count_of(tenants.as_deref(), c"chunks", c"chunks_content", &key, 2);
+        let chunks = index_lookup::count_of(tenants.as_deref(), c"chunks", c"chunks_content", &key, 2);
         chunks.is_none_or(|chunks| chunks > 1)
     };
     let hashes: Vec<Vec<u8>> = hashes.iter().filter(is_repeated).cloned().collect();

@@ -1,7 +1,7 @@
 //! kb.changes: what statements did to rows of attached tables, until the worker has processed it. Must run as
 //! the owner.
 
-use crate::pg::probe::{self, Key};
+use crate::pg::index_lookup::{self, Key};
 use crate::pg::row::{FromColumn, from_row};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
@@ -237,7 +237,7 @@ pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
 /// Whether any row is waiting to be processed.
 pub fn any_waiting() -> Result<bool> {
     // Every such row belongs to a source, and most databases have none.
-    if probe::count(c"sources", c"sources_pkey", &[], 1) == Some(0) {
+    if index_lookup::count(c"sources", c"sources_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
     let found = spi::read_one(
@@ -267,7 +267,7 @@ pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
 /// Whether changes of rows of these sources may be recorded. Works on a standby.
 pub fn may_wait(source_nos: &[i64]) -> bool {
     let sources: BTreeSet<i64> = source_nos.iter().copied().collect();
-    let waits = |source| probe::count(c"changes", c"changes_pkey", &[Key::Long(source)], 1) != Some(0);
+    let waits = |source| index_lookup::count(c"changes", c"changes_pkey", &[Key::Long(source)], 1) != Some(0);
     sources.into_iter().any(waits)
 }
 
@@ -298,8 +298,9 @@ pub fn of_documents(
             |row| Ok((row.get::<i64>("place")? as usize - 1, row.get("change")?)),
         )
     })?;
-    let waits =
-        |source: &i64| probe::count(c"changes", c"changes_partitions", &[Key::Long(*source)], 1) != Some(0);
+    let waits = |source: &i64| {
+        index_lookup::count(c"changes", c"changes_partitions", &[Key::Long(*source)], 1) != Some(0)
+    };
     if sources.iter().any(waits) {
         let gone = of_lost_partitions(source_nos, tenants, external_ids)?;
         found.extend(gone.into_iter().map(|place| (place, What::Gone)));

@@ -9,7 +9,7 @@
 
 use crate::pg::row::from_row;
 use crate::pg::spi::{self, Arg, FromRow, Row};
-use crate::pg::watched::{self, Kept};
+use crate::pg::table_cache::{self, TableCache};
 use crate::pg::{setting, txn};
 use crate::sql::BY_INDEX;
 use kb_types::error::{Error, Result};
@@ -17,7 +17,7 @@ use kb_types::quota::{Quota, Thing, Volume};
 use std::cell::RefCell;
 
 thread_local! {
-    static QUOTAS: RefCell<Kept<String, Option<Quota>>> = RefCell::default();
+    static QUOTAS: RefCell<TableCache<String, Option<Quota>>> = RefCell::default();
 }
 
 /// The rows of counts of a tenant are folded into one per knowledge base once there are this many more rows
@@ -43,9 +43,9 @@ from_row! {
 
 /// The quota of a tenant, if it has one.
 pub fn of(tenant_id: &str) -> Option<Quota> {
-    watched::get(&QUOTAS, &tenant_id.to_string(), || {
+    table_cache::get(&QUOTAS, &tenant_id.to_string(), || {
         let mut found = None;
-        watched::scan(c"quotas", Some((c"quotas_pkey", tenant_id)), |row| {
+        table_cache::scan(c"quotas", Some((c"quotas_pkey", tenant_id)), |row| {
             found = Some(quota(row)?);
             Ok(())
         });

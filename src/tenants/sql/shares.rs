@@ -1,21 +1,21 @@
 //! kb.shares: knowledge bases that tenants share with others.
 
 use crate::pg::spi::{self, Arg, Row};
-use crate::pg::watched::{self, Kept};
+use crate::pg::table_cache::{self, TableCache};
 use crate::tenants::sql::bindings;
 use kb_types::error::Result;
 use std::cell::RefCell;
 use std::rc::Rc;
 
 thread_local! {
-    static OWNERS: RefCell<Kept<String, Rc<[String]>>> = RefCell::default();
+    static OWNERS: RefCell<TableCache<String, Rc<[String]>>> = RefCell::default();
 }
 
 /// The tenants that share something with a tenant.
 pub fn owners(tenant_id: &str) -> Vec<String> {
-    let found = watched::get(&OWNERS, &tenant_id.to_string(), || {
+    let found = table_cache::get(&OWNERS, &tenant_id.to_string(), || {
         let mut owners = Vec::new();
-        watched::scan(c"shares", Some((c"shares_pkey", tenant_id)), |row| {
+        table_cache::scan(c"shares", Some((c"shares_pkey", tenant_id)), |row| {
             owners.push(row.get::<String>("owner_id")?);
             Ok(())
         });

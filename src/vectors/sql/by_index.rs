@@ -13,7 +13,7 @@ use super::nearest::pair;
 use super::segments::condition as condition_of;
 use super::tail::Tail;
 use crate::pg::cursor::Cursor;
-use crate::pg::probe;
+use crate::pg::index_lookup;
 use crate::pg::role::as_owner;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
@@ -63,10 +63,10 @@ const FURTHER: usize = 16;
 const MEMORY: (usize, &CStr) = (20_000, c"1000");
 
 /// A running search. The same role must open and read it.
-pub struct Scan<'a> {
+pub struct IndexScan<'a> {
     statement: Statement<'a>,
     effort: Effort,
-    sources: Vec<Source>,
+    sources: Vec<SearchedPart>,
     /// Rows that were found and not returned yet, the nearest first.
     found: Vec<(Uuid, f64)>,
     given: HashSet<Uuid>,
@@ -75,7 +75,7 @@ pub struct Scan<'a> {
 }
 
 /// A part of the table that is searched.
-struct Source {
+struct SearchedPart {
     kind: Kind,
     /// Whether it has no further rows.
     is_done: bool,
@@ -108,7 +108,7 @@ struct Packed {
     batch: usize,
 }
 
-impl<'a> Scan<'a> {
+impl<'a> IndexScan<'a> {
     /// Begins a search for about `limit` rows. `searched` is None if there is no index.
     pub fn open(
         statement: Statement<'a>,
@@ -116,7 +116,7 @@ impl<'a> Scan<'a> {
         tail: Option<Tail>,
         effort: Effort,
         limit: usize,
-    ) -> Result<Scan<'a>> {
+    ) -> Result<IndexScan<'a>> {
         setting::load_pgvector();
         let segments = searched.map_or(&[][..], |searched| &searched.cover);
         let end = segments.last().map_or(Some(0), |segment| segment.last.checked_add(1));
@@ -136,17 +136,17 @@ impl<'a> Scan<'a> {
             let ef_search = ef_search::of_segment(segment, effort.ef_search, limit, all);
             let open = || setting::with(IN_ORDER, || statement.open(&statement.indexed(segment)));
             let cursor = Effort { ef_search, ..effort }.with(open)?;
-            sources.push(Source::new(Kind::Segment { cursor, segment: segment.clone(), ef_search }));
+            sources.push(SearchedPart::new(Kind::Segment { cursor, segment: segment.clone(), ef_search }));
         }
         for (first, last) in statement.rests(searched, packed.as_ref().map(|packed| packed.from)) {
-            sources.push(Source::new(Kind::Rest(statement.open(&statement.rest(first, last))?)));
+            sources.push(SearchedPart::new(Kind::Rest(statement.open(&statement.rest(first, last))?)));
         }
         if let Some(packed) = packed {
             let seen = packed.bound();
-            sources.push(Source { seen, is_done: seen == f64::INFINITY, kind: Kind::Packed(packed) });
+            sources.push(SearchedPart { seen, is_done: seen == f64::INFINITY, kind: Kind::Packed(packed) });
         }
         let (found, given, reach) = (Vec::new(), HashSet::new(), f64::INFINITY);
-        Ok(Scan { statement, effort, sources, found, given, reach })
+        Ok(IndexScan { statement, effort, sources, found, given, reach })
     }
 
     /// The next chunks and their distances, the nearest first. If there are fewer than `count`, the search
@@ -204,9 +204,9 @@ impl<'a> Scan<'a> {
     }
 }
 
-impl Source {
-    fn new(kind: Kind) -> Source {
-        Source { kind, is_done: false, seen: f64::NEG_INFINITY }
+impl SearchedPart {
+    fn new(kind: Kind) -> SearchedPart {
+        SearchedPart { kind, is_done: false, seen: f64::NEG_INFINITY }
     }
 
     fn may_have(&self, farthest: f64) -> bool {
@@ -241,7 +241,7 @@ impl Source {
                     // This snapshot cannot use the packed vectors.
                     None => {
                         let rest = statement.open(&statement.rest(packed.from, i32::MAX))?;
-                        *self = Source::new(Kind::Rest(rest));
+                        *self = SearchedPart::new(Kind::Rest(rest));
                         return Ok(Vec::new());
                     }
                 }
@@ -328,7 +328,8 @@ impl Statement<'_> {
         let segments = searched.map_or(&[][..], |searched| &searched.cover);
         let rest = |part| {
             let Part::Rest { first, last } = part else { return None };
-            let is_empty = |index| last == i32::MAX && !probe::may_reach(&self.table_name, index, first);
+            let is_empty =
+                |index| last == i32::MAX && !index_lookup::may_reach(&self.table_name, index, first);
             if searched.and_then(|searched| searched.by_number).is_some_and(is_empty) {
                 return None;
             }

@@ -2,7 +2,7 @@
 
 use super::VectorDb;
 use super::policies::replace_policies;
-use super::progress::{self, Progress};
+use super::progress::{self, IndexProgress};
 use super::table::{add_segments, attach, checks_vectors};
 use super::tail;
 use crate::pg::spi::{self, Arg, FromRow, Row, quote};
@@ -24,8 +24,9 @@ pub fn index_state(build_no: i64) -> Result<(i64, i64)> {
     vector_db.map_or(Ok((0, 0)), |vector_db| vector_db.store().index_state(build_no))
 }
 
-/// The index that is being built on the table of a build, if the caller may see the build; see [`Progress`].
-pub fn index_progress(build_no: i64) -> Result<Option<Progress>> {
+/// The index that is being built on the table of a build, if the caller may see the build; see
+/// [`IndexProgress`].
+pub fn index_progress(build_no: i64) -> Result<Option<IndexProgress>> {
     match of_build(build_no)? {
         Some(vector_db) => role::as_owner(|| progress::of(&vector_db, build_no)),
         None => Ok(None),

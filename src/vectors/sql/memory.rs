@@ -2,11 +2,11 @@
 //! it.
 
 use super::VectorDb;
-use super::table::Table;
+use super::table::VectorTable;
 
 pub struct Memory<'a>(pub &'a VectorDb);
 
-impl Table for Memory<'_> {
+impl VectorTable for Memory<'_> {
     const UNLOGGED: bool = true;
 
     fn vector_db(&self) -> &VectorDb {

@@ -2,7 +2,7 @@
 
 use super::VectorDb;
 use super::segments::new_number;
-use super::tail::{self, Written};
+use super::tail::{self, WrittenVector};
 use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
@@ -157,7 +157,7 @@ pub fn reuse(
         if let Some(first) = written.first() {
             let packed = written.iter().filter_map(|Copied { chunk_id, tenant_id, vector, .. }| {
                 let vector = vector.as_deref()?;
-                Some(Written { tenant_id: tenant_id.clone(), chunk_id: *chunk_id, vector })
+                Some(WrittenVector { tenant_id: tenant_id.clone(), chunk_id: *chunk_id, vector })
             });
             tail::write(vector_db, build_no, first.segment, packed)?;
         }

@@ -7,7 +7,7 @@ pub mod index;
 mod inventory;
 mod memory;
 mod missing;
-mod moved;
+mod move_vectors;
 mod nearest;
 mod own_table;
 mod pgvector;
@@ -25,8 +25,8 @@ pub use inventory::{
     attach_restored, count, delete_of_build, delete_of_chunks, drop_unused, index_progress, index_state,
     is_being_restored, lost, owned, unused,
 };
-pub use moved::move_vectors;
-pub use nearest::{Scan, Search};
+pub use move_vectors::move_vectors;
+pub use nearest::{Scan, VectorSearch};
 pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
 pub use vector_db::VectorDb;
@@ -98,7 +98,7 @@ pub trait VectorStore {
     /// Begins a search for the nearest chunks. Vectors are read as a role of kb's own, because callers have
     /// no right to read them; before a caller sees anything of a chunk, its row is read as the caller.
     /// `searched` names what a scan by index reads, or is None if there is no index.
-    fn search<'a>(&self, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>>;
+    fn search<'a>(&self, search: &VectorSearch<'a>, searched: Option<&Searched>) -> Result<Scan<'a>>;
 
     /// What a search by index reads, or None if there is no index, so that every search is exact.
     fn searched(&self) -> Result<Option<Searched>>;

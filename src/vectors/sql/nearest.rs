@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use uuid::Uuid;
 
 /// What to search for among the vectors of a build.
-pub struct Search<'a> {
+pub struct VectorSearch<'a> {
     pub kb_no: i64,
     pub build_no: i64,
     pub vector: &'a [f32],
@@ -36,25 +36,25 @@ const FEW: usize = 1000;
 /// A running search. It must not outlive the statement that started it.
 pub struct Scan<'a> {
     metric: Metric,
-    source: Source<'a>,
+    source: ScanRows<'a>,
 }
 
-enum Source<'a> {
+enum ScanRows<'a> {
     /// All rows that were found, in reverse order.
     Found(Vec<(Uuid, f64)>),
-    ByIndex(Box<by_index::Scan<'a>>),
+    ByIndex(Box<by_index::IndexScan<'a>>),
 }
 
 impl Scan<'_> {
     /// The next chunks, the nearest first. If there are fewer than `count`, there are no others.
     pub fn next(&mut self, count: usize) -> Result<Vec<Candidate>> {
         let found = match &mut self.source {
-            Source::Found(rest) => {
+            ScanRows::Found(rest) => {
                 let mut next = rest.split_off(rest.len().saturating_sub(count));
                 next.reverse();
                 next
             }
-            Source::ByIndex(scan) => as_vector_reader(|| scan.next(count))?,
+            ScanRows::ByIndex(scan) => as_vector_reader(|| scan.next(count))?,
         };
         let candidate = |(rank, (chunk_id, distance))| Candidate {
             dense: Some(Found { rank, score: self.metric.score(distance) }),
@@ -65,9 +65,13 @@ impl Scan<'_> {
 }
 
 /// Begins a search. A search by an index continues as long as more rows are wanted; others end after
-/// [`Search::limit`].
-pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
-    let Search { kb_no, build_no, vector, filter, among, limit, scan } = *search;
+/// [`VectorSearch::limit`].
+pub fn open<'a>(
+    vector_db: &VectorDb,
+    search: &VectorSearch<'a>,
+    searched: Option<&Searched>,
+) -> Result<Scan<'a>> {
+    let VectorSearch { kb_no, build_no, vector, filter, among, limit, scan } = *search;
     let mut arguments = Arguments::default();
     let schema = vector_schema()?;
     let operator = format!("OPERATOR({schema}.{})", vector_db.metric.operator());
@@ -121,8 +125,8 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
         let table_name = vector_db.table_name.clone();
         let statement = by_index::Statement { table, table_name, kb_no, distance, build, passes, arguments };
         let effort = by_index::Effort { ef_search, visits };
-        let begin = || by_index::Scan::open(statement, searched, tail, effort, limit);
-        return Ok(Scan { metric, source: Source::ByIndex(Box::new(as_vector_reader(begin)?)) });
+        let begin = || by_index::IndexScan::open(statement, searched, tail, effort, limit);
+        return Ok(Scan { metric, source: ScanRows::ByIndex(Box::new(as_vector_reader(begin)?)) });
     }
     let mut found = as_vector_reader(|| match scan {
         // Without an index all vectors are compared; in a table of many builds, only those of this build are
@@ -162,7 +166,7 @@ pub fn open<'a>(vector_db: &VectorDb, search: &Search<'a>, searched: Option<&Sea
         ),
     })?;
     found.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    Ok(Scan { metric, source: Source::Found(found) })
+    Ok(Scan { metric, source: ScanRows::Found(found) })
 }
 
 /// The similarity of a vector to the vectors of chunks. Chunks without a vector are left out.

@@ -1,11 +1,11 @@
 //! Vectors in an ordinary table, which gets HNSW indexes (index.rs).
 
 use super::VectorDb;
-use super::table::Table;
+use super::table::VectorTable;
 
 pub struct Pgvector<'a>(pub &'a VectorDb);
 
-impl Table for Pgvector<'_> {
+impl VectorTable for Pgvector<'_> {
     const UNLOGGED: bool = false;
 
     fn vector_db(&self) -> &VectorDb {

@@ -10,7 +10,7 @@ use kb_types::error::Result;
 
 /// An index that is being built.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct IndexProgress {
     /// Whether it replaces existing segments.
     pub is_merge: bool,
     /// The name of the phase in pg_stat_progress_create_index.
@@ -34,7 +34,7 @@ from_row! {
 /// The index that is being built on the table of a build. Returns None also if other knowledge bases use that
 /// table, because the progress would reveal something about their vectors. Must run as the owner, because the
 /// progress of other roles' processes is hidden otherwise. Works on a standby.
-pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
+pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<IndexProgress>> {
     let sql = format!(
         "SELECT p.phase, p.tuples_done, p.blocks_done, p.blocks_total,
              pg_catalog.pg_get_expr(i.indpred, i.indrelid) AS predicate
@@ -64,7 +64,7 @@ pub fn of(vector_db: &VectorDb, build_no: i64) -> Result<Option<Progress>> {
             part(counters.tuples_done, rows as i64 + rows_between(vector_db, end, last)?)
         }
     };
-    Ok(Some(Progress { is_merge: !replaced.is_empty(), phase: counters.phase, done }))
+    Ok(Some(IndexProgress { is_merge: !replaced.is_empty(), phase: counters.phase, done }))
 }
 
 /// Rounded to hundredths: more digits would reveal the number of vectors.

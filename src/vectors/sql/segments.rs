@@ -7,8 +7,8 @@
 
 use super::VectorDb;
 use crate::pg::spi::{self, Arg, Row};
+use crate::pg::table_cache::{self, TableCache};
 use crate::pg::txn;
-use crate::pg::watched::{self, Kept};
 use kb_search::segments;
 use kb_search::segments::{Segment, WHOLE};
 use kb_types::error::Result;
@@ -74,7 +74,7 @@ pub fn indexes(vector_db: &VectorDb) -> Result<Vec<Index>> {
 
 thread_local! {
     /// By the name of the table.
-    static SEARCHED: RefCell<Kept<String, Option<Searched>>> = RefCell::default();
+    static SEARCHED: RefCell<TableCache<String, Option<Searched>>> = RefCell::default();
 }
 
 /// The segments that a search uses, and the approximate number of vectors in the table. Returns None if no
@@ -86,8 +86,8 @@ pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
     if txn::is_parallel() {
         return read_searched(vector_db);
     }
-    watched::try_get(&SEARCHED, &vector_db.table_name, || {
-        watched::depends_on(&vector_db.table_name);
+    table_cache::try_get(&SEARCHED, &vector_db.table_name, || {
+        table_cache::depends_on(&vector_db.table_name);
         txn::with_latest_snapshot(|| read_searched(vector_db))
     })
 }

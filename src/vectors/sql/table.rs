@@ -1,8 +1,8 @@
 //! A vector store that is a table of this database: creates, fills and drops the table.
 
-use super::nearest::{self, Scan, Search};
+use super::nearest::{self, Scan, VectorSearch};
 use super::policies::make_policies;
-use super::tail::Written;
+use super::tail::WrittenVector;
 use super::{Health, Searched, VectorDb, VectorStore, missing, sample, segments, tail};
 use crate::pg::copy::{self, Rows};
 use crate::pg::row::from_row;
@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// What distinguishes one kind of table from another.
-pub trait Table {
+pub trait VectorTable {
     /// Whether a crash empties the table, and a standby cannot read it.
     const UNLOGGED: bool;
 
@@ -27,7 +27,7 @@ pub trait Table {
 
 from_row! {
     /// A chunk that [`VectorStore::write`] has locked.
-    struct Locked {
+    struct LockedChunk {
         chunk_id: Uuid,
         /// The place of its vector, from 1.
         i: i64,
@@ -37,7 +37,7 @@ from_row! {
     }
 }
 
-impl<T: Table> VectorStore for T {
+impl<T: VectorTable> VectorStore for T {
     fn create(&self) -> Result<()> {
         create(self.vector_db(), if T::UNLOGGED { "UNLOGGED " } else { "" })
     }
@@ -113,11 +113,12 @@ impl<T: Table> VectorStore for T {
         let arguments =
             [Arg::Uuids(chunk_ids), Arg::Long(build_no), Arg::Long(fingerprint), Arg::Floats(numbers)];
         // Uses the primary key, even if the statistics are older than the build.
-        let found = setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, Locked::from_row))?;
+        let found =
+            setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, LockedChunk::from_row))?;
         let ids = found.iter().map(|chunk| chunk.chunk_id).collect();
         if let Some(number) = found.first().and_then(|chunk| chunk.number) {
             let vector = |i: usize| &numbers[(i - 1) * vector_db.dimension..i * vector_db.dimension];
-            let written = |Locked { chunk_id, i, tenant_id, .. }| Written {
+            let written = |LockedChunk { chunk_id, i, tenant_id, .. }| WrittenVector {
                 tenant_id,
                 chunk_id,
                 vector: vector(i as usize),
@@ -173,7 +174,7 @@ impl<T: Table> VectorStore for T {
         if is_packed {
             let written = |((chunk_id, tenant_id), vector): (&(Uuid, &str), _)| {
                 let tenant_id = tenant_id.to_string();
-                Written { tenant_id, chunk_id: *chunk_id, vector }
+                WrittenVector { tenant_id, chunk_id: *chunk_id, vector }
             };
             tail::write(vector_db, build_no, number, vectors().map(written))?;
         }
@@ -204,7 +205,7 @@ impl<T: Table> VectorStore for T {
         })
     }
 
-    fn search<'a>(&self, search: &Search<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
+    fn search<'a>(&self, search: &VectorSearch<'a>, searched: Option<&Searched>) -> Result<Scan<'a>> {
         nearest::open(self.vector_db(), search, searched)
     }
 

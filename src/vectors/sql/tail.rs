@@ -10,7 +10,7 @@
 
 use super::VectorDb;
 use super::segments::behind;
-use crate::pg::probe::{self, Key};
+use crate::pg::index_lookup::{self, Key};
 use crate::pg::row_bytes;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::settings;
@@ -60,7 +60,7 @@ pub fn begin_restored(table_name: &str) -> Result<()> {
 }
 
 /// A vector that was written.
-pub struct Written<'a> {
+pub struct WrittenVector<'a> {
     pub tenant_id: String,
     pub chunk_id: Uuid,
     pub vector: &'a [f32],
@@ -73,14 +73,14 @@ pub fn write<'a>(
     vector_db: &VectorDb,
     build_no: i64,
     number: i32,
-    vectors: impl Iterator<Item = Written<'a>>,
+    vectors: impl Iterator<Item = WrittenVector<'a>>,
 ) -> Result<()> {
     let full = block_size(vector_db.dimension) * entry_size(vector_db.dimension);
     let packer = Packer::new(vector_db.dimension, vector_db.element);
     let (mut tenants, mut blocks): (Vec<String>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
     // The last block of each tenant.
     let mut last: HashMap<String, usize> = HashMap::default();
-    for Written { tenant_id, chunk_id, vector } in vectors {
+    for WrittenVector { tenant_id, chunk_id, vector } in vectors {
         let at = match last.get(&tenant_id) {
             Some(at) if blocks[*at].len() < full => *at,
             _ => {
@@ -155,7 +155,7 @@ pub struct Tail {
 impl Tail {
     /// Returns None if the vectors of this build are not packed.
     pub fn of(vector_db: &VectorDb, build_no: i64, vector: &[f32]) -> Option<Tail> {
-        let first = probe::number(c"tails", c"tails_pkey", &[Key::Long(build_no)], c"first")??;
+        let first = index_lookup::number(c"tails", c"tails_pkey", &[Key::Long(build_no)], c"first")??;
         Some(Tail { build_no, first, question: Question::new(vector, vector_db.metric, vector_db.element) })
     }
 

@@ -4,7 +4,7 @@ use crate::documents::new_documents::Place;
 use crate::pg::row::{FromColumn, from_row};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
-use crate::pg::watched::{self, Kept};
+use crate::pg::table_cache::{self, TableCache};
 use crate::sql::{BY_INDEX, BY_LOOKUPS};
 use kb_types::RowSource;
 use kb_types::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::cell::RefCell;
 
 thread_local! {
     /// Whether any source exists.
-    static ANY: RefCell<Kept<(), bool>> = RefCell::default();
+    static ANY: RefCell<TableCache<(), bool>> = RefCell::default();
 }
 
 /// The error that kb.sources shows for a source until all rows are compared or the table is attached again.
@@ -163,7 +163,7 @@ pub fn of_table(relation: u32) -> Result<Vec<Source>> {
 
 /// Whether any source exists. Every statement that creates, alters or drops a table asks this.
 pub fn any() -> bool {
-    watched::get(&ANY, &(), || watched::has_rows(c"sources"))
+    table_cache::get(&ANY, &(), || table_cache::has_rows(c"sources"))
 }
 
 /// The sources that are partitioned tables. For the worker.

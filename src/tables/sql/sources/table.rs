@@ -10,7 +10,7 @@ use kb_types::error::{Error, Object, Result};
 
 /// A table as the catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Table {
+pub struct UserTable {
     pub relation: u32,
     /// Qualified with its schema, and quoted.
     pub name: String,
@@ -29,13 +29,13 @@ pub struct Table {
     pub key: Vec<String>,
 }
 
-/// [`Table::has_relatives`] of a pg_class c.
+/// [`UserTable::has_relatives`] of a pg_class c.
 const HAS_RELATIVES: &str = "c.relispartition OR c.relkind <> 'p' AND (
     EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.oid)
     OR EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid))";
 
 /// A table by its oid, or None if there is no such relation.
-pub fn find(relation: u32) -> Result<Option<Table>> {
+pub fn find(relation: u32) -> Result<Option<UserTable>> {
     spi::write_one(
         &format!("SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name, n.nspname::text AS schema, c.relkind::text AS kind,
                 c.relpersistence = 't' AS is_temporary, {HAS_RELATIVES} AS has_relatives,
@@ -49,7 +49,7 @@ pub fn find(relation: u32) -> Result<Option<Table>> {
         &[Arg::Long(i64::from(relation))],
         |row| {
             let kind: String = row.get("kind")?;
-            Ok(Table {
+            Ok(UserTable {
                 relation,
                 is_partitioned: kind == "p",
                 name: row.get("name")?,

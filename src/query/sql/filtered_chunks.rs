@@ -14,8 +14,8 @@ use crate::pg::role::as_owner;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
+use crate::pg::table_cache::{self, TableCache};
 use crate::pg::txn;
-use crate::pg::watched::{self, Kept};
 use crate::tenants::shares;
 use kb_types::Filter;
 use kb_types::error::Result;
@@ -60,7 +60,7 @@ const KEPT: usize = 1000;
 
 thread_local! {
     /// By knowledge base and filter, because many questions use one of a few filters.
-    static PARTS: RefCell<Kept<(i64, String), Option<f64>>> = RefCell::default();
+    static PARTS: RefCell<TableCache<(i64, String), Option<f64>>> = RefCell::default();
 }
 
 /// The estimated part of all documents that passes a filter, from 0 to 1, by the planner's statistics.
@@ -71,8 +71,8 @@ pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
     if key.1.len() > KEPT || txn::is_parallel() {
         return read_expected_part(target, filter);
     }
-    watched::try_get(&PARTS, &key, || {
-        watched::depends_on("documents");
+    table_cache::try_get(&PARTS, &key, || {
+        table_cache::depends_on("documents");
         read_expected_part(target, filter)
     })
 }

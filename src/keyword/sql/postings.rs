@@ -23,17 +23,17 @@ pub fn readable_tenants(kb_no: i64) -> Result<Vec<String>> {
 }
 
 /// A segment with its contribution to the statistics.
-pub struct Segment {
+pub struct SegmentStatistics {
     pub segment_no: i64,
     pub totals: Totals,
 }
 
-pub fn segments(build_no: i64, tenants: &[String]) -> Result<Vec<Segment>> {
+pub fn segments(build_no: i64, tenants: &[String]) -> Result<Vec<SegmentStatistics>> {
     let sql = "SELECT segment_no, (came - went)::bigint AS chunks, sum_length FROM kb.bm25_segments
                WHERE build_no = $1 AND tenant_id = ANY ($2) ORDER BY segment_no";
     let row = |row: &Row| {
         let totals = Totals { chunks: row.get("chunks")?, sum_length: row.get("sum_length")? };
-        Ok(Segment { segment_no: row.get("segment_no")?, totals })
+        Ok(SegmentStatistics { segment_no: row.get("segment_no")?, totals })
     };
     as_owner(|| spi::read(sql, &[Arg::Long(build_no), Arg::Texts(tenants)], row))
 }

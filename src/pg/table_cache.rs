@@ -26,20 +26,20 @@ thread_local! {
 }
 
 /// Values that were read from such a table, by key.
-pub struct Kept<K, V> {
+pub struct TableCache<K, V> {
     epoch: u64,
     values: HashMap<K, V>,
 }
 
-impl<K, V> Default for Kept<K, V> {
+impl<K, V> Default for TableCache<K, V> {
     fn default() -> Self {
-        Kept { epoch: 0, values: HashMap::new() }
+        TableCache { epoch: 0, values: HashMap::new() }
     }
 }
 
 /// The value of a key: the one that is kept, or else the result of `read`.
 pub fn get<K: Eq + Hash + Clone, V: Clone>(
-    kept: &'static LocalKey<RefCell<Kept<K, V>>>,
+    kept: &'static LocalKey<RefCell<TableCache<K, V>>>,
     key: &K,
     read: impl FnOnce() -> V,
 ) -> V {
@@ -49,7 +49,7 @@ pub fn get<K: Eq + Hash + Clone, V: Clone>(
 
 /// Does the same where the read may fail. After a failure nothing is kept.
 pub fn try_get<K: Eq + Hash + Clone, V: Clone, E>(
-    kept: &'static LocalKey<RefCell<Kept<K, V>>>,
+    kept: &'static LocalKey<RefCell<TableCache<K, V>>>,
     key: &K,
     read: impl FnOnce() -> Result<V, E>,
 ) -> Result<V, E> {
@@ -60,7 +60,7 @@ pub fn try_get<K: Eq + Hash + Clone, V: Clone, E>(
     let epoch = EPOCH.get();
     let found = kept.with_borrow_mut(|kept| {
         if kept.epoch != epoch || kept.values.len() > MOST {
-            *kept = Kept { epoch, values: HashMap::new() };
+            *kept = TableCache { epoch, values: HashMap::new() };
         }
         kept.values.get(key).cloned()
     });
