@@ -178,26 +178,6 @@ impl Place for &str {
     }
 }
 
-// Until the last statements are read by name.
-impl Row {
-    pub fn opt<T: FromColumn>(&self, column: impl Place) -> Result<Option<T>> {
-        self.get(column)
-    }
-
-    pub fn json(&self, column: impl Place) -> Result<Value> {
-        self.get(column)
-    }
-}
-
-impl Place for usize {
-    fn of(self, row: &Row) -> Result<usize> {
-        match row.count() {
-            count if self < count => Ok(self),
-            count => Err(Error::Internal(format!("a result has {count} columns, and no column {self}"))),
-        }
-    }
-}
-
 as_stored!(bool, i32, i64, f64, String, TimestampWithTimeZone);
 as_stored!(Vec<u8>, Vec<f32>, Vec<i32>, Vec<i64>, Vec<String>, Vec<Option<String>>);
 

@@ -7,7 +7,7 @@
 //! embedder, reranker or chat model.
 
 use crate::pg::background;
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use kb_types::error::Result;
 
 /// False in a restored or cloned database until the restore is acknowledged. Works on a standby.
@@ -15,7 +15,7 @@ pub fn is_own() -> Result<bool> {
     let foreign = spi::read_one(
         "SELECT EXISTS (SELECT FROM kb.origins WHERE (system_identifier, database_oid) <> ($1, $2::oid))",
         &[Arg::Long(background::system_identifier()), Arg::Long(database())],
-        |row| row.get::<bool>(0),
+        Row::only,
     )?;
     Ok(foreign != Some(true))
 }

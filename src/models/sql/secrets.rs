@@ -27,7 +27,7 @@ pub fn delete(name: &str) -> Result<bool> {
 /// As the owner. Works on a standby.
 pub fn get(name: &str) -> Result<Option<Kept>> {
     spi::read_one("SELECT value, sealed FROM kb.secrets WHERE name = $1", &[Arg::Text(name)], |row| {
-        let value: String = row.get(0)?;
-        Ok(if row.get::<bool>(1)? { Kept::Sealed(value) } else { Kept::Plain(Secret::new(&value)) })
+        let value: String = row.get("value")?;
+        Ok(if row.get::<bool>("sealed")? { Kept::Sealed(value) } else { Kept::Plain(Secret::new(&value)) })
     })
 }

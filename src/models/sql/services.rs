@@ -2,7 +2,7 @@
 //! except that kb.embedders also has the dimension and the fingerprint of vectors, and whether a row comes
 //! with kb.
 
-use crate::pg::spi::{self, Arg};
+use crate::pg::spi::{self, Arg, Row};
 use kb_gateway::endpoint::egress::origin;
 use kb_gateway::provider::{self, Provider};
 use kb_types::error::{Error, Result};
@@ -71,15 +71,15 @@ fn read(kind: ServiceKind, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>>
     spi::write(&sql, args, |row| {
         Ok(ServiceRow {
             kind,
-            id: row.get(0)?,
-            provider: row.get(1)?,
-            model: row.get(2)?,
-            base_url: row.opt(3)?,
-            secret: row.opt(4)?,
-            secret_host: row.opt(5)?,
-            config: row.json(6)?,
-            dimension: row.opt(7)?,
-            is_seeded: row.get(8)?,
+            id: row.get("id")?,
+            provider: row.get("provider")?,
+            model: row.get("model")?,
+            base_url: row.get("base_url")?,
+            secret: row.get("secret")?,
+            secret_host: row.get("secret_host")?,
+            config: row.get("config")?,
+            dimension: row.get("dimension")?,
+            is_seeded: row.get("seeded")?,
         })
     })
 }
@@ -151,7 +151,7 @@ pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
                  OR EXISTS (SELECT FROM kb.rerankers WHERE llm = $1)"
         }
     };
-    Ok(spi::write_one(sql, &[Arg::Text(id)], |row| row.get::<bool>(0))?.unwrap_or(false))
+    Ok(spi::write_one(sql, &[Arg::Text(id)], Row::only)?.unwrap_or(false))
 }
 
 impl ServiceRow {

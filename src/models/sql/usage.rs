@@ -45,11 +45,11 @@ pub fn add(
 /// Tokens that a tenant spent today (UTC) at all endpoints, with the day. As the owner. Works on a standby.
 pub fn today_of_tenant(tenant: &str) -> Result<(u64, u64)> {
     let found = spi::read_one(
-        "SELECT t.today - '1970-01-01'::date, (
-             SELECT coalesce(sum(u.tokens), 0)::bigint FROM kb.usage u WHERE u.tenant_id = $1 AND u.day = t.today)
+        "SELECT t.today - '1970-01-01'::date AS day, (
+             SELECT coalesce(sum(u.tokens), 0)::bigint FROM kb.usage u WHERE u.tenant_id = $1 AND u.day = t.today) AS tokens
          FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t",
         &[Arg::Text(tenant)],
-        |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?)),
+        |row| Ok((row.get::<i32>("day")?, row.get::<i64>("tokens")?)),
     )?;
     let (day, tokens) = found.unwrap_or_default();
     Ok((u64::try_from(day).unwrap_or(0), u64::try_from(tokens).unwrap_or(0)))
@@ -63,7 +63,7 @@ pub fn today(kind: ServiceKind, endpoint: &str, tenant: &str) -> Result<Spent> {
              SELECT 'embed' AS capability, id, secret, secret_host FROM kb.embedders UNION ALL
              SELECT 'rerank', id, secret, secret_host FROM kb.rerankers UNION ALL
              SELECT 'chat', id, secret, secret_host FROM kb.llms)
-         SELECT t.today - '1970-01-01'::date, u.tokens, u.by_tenant
+         SELECT t.today - '1970-01-01'::date AS day, u.tokens, u.by_tenant
          FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t
          CROSS JOIN LATERAL (
              SELECT coalesce(sum(tokens), 0)::bigint AS tokens,
@@ -74,7 +74,7 @@ pub fn today(kind: ServiceKind, endpoint: &str, tenant: &str) -> Result<Spent> {
                  FROM endpoints e JOIN endpoints other USING (secret, secret_host)
                  WHERE e.id = $1 AND e.capability = $3)) u",
         &[Arg::Text(endpoint), Arg::Text(tenant), Arg::Text(kind.capability())],
-        |row| Ok((row.get::<i32>(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?)),
+        |row| Ok((row.get::<i32>("day")?, row.get::<i64>("tokens")?, row.get::<i64>("by_tenant")?)),
     )?;
     let (day, tokens, by_tenant) = found.unwrap_or_default();
     let number = |n: i64| u64::try_from(n).unwrap_or(0);
