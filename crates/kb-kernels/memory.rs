@@ -15,9 +15,9 @@ const LARGE_PAGE: usize = 2 << 20;
 const PIECE: usize = 16 * LARGE_PAGE;
 
 /// Numbers aligned to a cache line.
-pub struct Aligned(Place);
+pub struct Aligned(Storage);
 
-enum Place {
+enum Storage {
     /// A vector, used from the number at this index on, which is aligned to a cache line.
     Own(Vec<f32>, usize),
     Part(Part),
@@ -33,7 +33,7 @@ struct Part {
 
 impl Default for Aligned {
     fn default() -> Aligned {
-        Aligned(Place::Own(Vec::new(), 0))
+        Aligned(Storage::Own(Vec::new(), 0))
     }
 }
 
@@ -41,7 +41,7 @@ impl Aligned {
     fn own(count: usize) -> Aligned {
         let numbers = vec![0.0; count + LINE];
         let start = numbers.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
-        Aligned(Place::Own(numbers, start))
+        Aligned(Storage::Own(numbers, start))
     }
 
     /// Makes room for `count` numbers. If there were fewer, the content is lost.
@@ -54,10 +54,10 @@ impl Aligned {
     /// All numbers for which there is room, or more.
     pub(super) fn all(&self) -> &[f32] {
         match &self.0 {
-            Place::Own(numbers, start) => &numbers[*start..],
+            Storage::Own(numbers, start) => &numbers[*start..],
             // SAFETY: the piece lives as long as its parts, which do not overlap, and any bytes are valid
             // numbers.
-            Place::Part(Part { piece, start, count }) => unsafe {
+            Storage::Part(Part { piece, start, count }) => unsafe {
                 std::slice::from_raw_parts(piece.as_ptr().add(*start).cast(), *count)
             },
         }
@@ -65,9 +65,9 @@ impl Aligned {
 
     pub(super) fn all_mut(&mut self) -> &mut [f32] {
         match &mut self.0 {
-            Place::Own(numbers, start) => &mut numbers[*start..],
+            Storage::Own(numbers, start) => &mut numbers[*start..],
             // SAFETY: as above.
-            Place::Part(Part { piece, start, count }) => unsafe {
+            Storage::Part(Part { piece, start, count }) => unsafe {
                 std::slice::from_raw_parts_mut(piece.as_mut_ptr().add(*start).cast(), *count)
             },
         }
@@ -92,7 +92,7 @@ impl Memory {
         let Some(piece) = &self.piece else { return Aligned::own(count) };
         let start = self.free.start;
         self.free.start += bytes;
-        Aligned(Place::Part(Part { piece: Arc::clone(piece), start, count }))
+        Aligned(Storage::Part(Part { piece: Arc::clone(piece), start, count }))
     }
 
     /// Requests a new piece of this many bytes. None if the system has no memory.

@@ -1,11 +1,11 @@
 //! SQL functions over documents.
 
-use crate::documents::new_document::{Content, Given};
+use crate::documents::new_document::{Content, GivenDocument};
 use crate::pg::function_arguments::{elements, json, required, value};
 use crate::pg::json::{Jsonb, JsonbMembers};
 use crate::pg::report::reported;
 
-use kb_search::bm25::joined;
+use kb_search::bm25::compound;
 use kb_types::Json;
 use kb_types::error::Error;
 use kb_types::fields::Fields;
@@ -61,8 +61,8 @@ fn given(
     title: Option<&str>,
     content_type: Option<&str>,
     uri: Option<&str>,
-) -> Given {
-    Given {
+) -> GivenDocument {
+    GivenDocument {
         external_id: external_id.to_string(),
         content,
         metadata,
@@ -72,7 +72,7 @@ fn given(
     }
 }
 
-fn put_one(kb_id: &str, given: Given) -> kb_types::error::Result<String> {
+fn put_one(kb_id: &str, given: GivenDocument) -> kb_types::error::Result<String> {
     let status = crate::documents::put_document::put_documents(kb_id, vec![given])?
         .first()
         .map_or(PutStatus::Skipped, |(_, put)| *put);
@@ -97,7 +97,7 @@ fn put_documents(
 }
 
 /// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
-fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
+fn read(number: usize, document: JsonbMembers) -> Result<GivenDocument, Error> {
     let name = format!("documents[{number}]");
     let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
     // Metadata is stored as given; the other keys are parsed.
@@ -118,7 +118,7 @@ fn read(number: usize, document: JsonbMembers) -> Result<Given, Error> {
         }
         None => {}
     }
-    let given = Given {
+    let given = GivenDocument {
         external_id,
         content: Content::Text(content),
         metadata,
@@ -184,7 +184,7 @@ fn retry(kb_id: Option<&str>, external_id: default!(Option<&str>, "NULL")) -> Re
 /// The form of a text in which quoted phrases are searched for. For search by words, in SQL.
 #[pg_extern(immutable, parallel_safe, strict)]
 fn _in_words(text: &str) -> String {
-    joined::in_words(text)
+    compound::in_words(text)
 }
 
 /// The words of a text, in the form of kb.chunks.terms. For the upgrade script.

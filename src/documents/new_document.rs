@@ -15,7 +15,7 @@ pub enum Content {
 
 /// A document, as a caller provides it.
 #[derive(Debug)]
-pub struct Given {
+pub struct GivenDocument {
     pub external_id: String,
     pub content: Content,
     pub metadata: Option<Json>,
@@ -25,7 +25,7 @@ pub struct Given {
 }
 
 /// Checks a document completely, before anything is stored.
-pub fn check(given: Given) -> Result<NewDocument> {
+pub fn check(given: GivenDocument) -> Result<NewDocument> {
     let id = given.external_id;
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
         return Err(Error::Argument { argument: "external_id", problem });

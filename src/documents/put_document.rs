@@ -1,9 +1,9 @@
 //! kb.put_document and kb.put_documents: check, store, enqueue; the worker does the rest.
 
 use crate::builds::knowledge_bases;
-use crate::documents::new_document::{Given, check};
+use crate::documents::new_document::{GivenDocument, check};
 use crate::documents::sql::new_documents;
-use crate::documents::sql::new_documents::Place;
+use crate::documents::sql::new_documents::DocumentPlace;
 use crate::documents::sql::stored;
 use crate::jobs::enqueue;
 use crate::jobs::queue::Subject;
@@ -28,7 +28,7 @@ fn check_keys(retrieval: &Retrieval, metadata: Option<&Json>) -> Result<()> {
 }
 
 /// Puts all documents or none. Returns the outcome for each, in order.
-pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutStatus)>> {
+pub fn put_documents(kb_id: &str, given: Vec<GivenDocument>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let mut documents = Vec::with_capacity(given.len());
     let mut seen = HashSet::new();
@@ -55,7 +55,8 @@ pub fn put_documents(kb_id: &str, given: Vec<Given>) -> Result<Vec<(String, PutS
         // same ones from deadlocking.
         documents.sort_by(|a, b| a.external_id.cmp(&b.external_id));
         let mut put = HashMap::with_capacity(documents.len());
-        let place = Place { kb_no: kb.kb_no, kb_id: &kb.id, tenant_id: &kb.tenant_id, source_no: None };
+        let place =
+            DocumentPlace { kb_no: kb.kb_no, kb_id: &kb.id, tenant_id: &kb.tenant_id, source_no: None };
         for document in documents {
             charge.as_mut().map_or(Ok(()), |charge| document.charge(charge))?;
             let status = new_documents::put(&place, &document)?

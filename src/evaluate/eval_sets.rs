@@ -6,8 +6,8 @@ use crate::pg::report;
 use crate::pg::role::as_owner;
 use crate::tenants::quota;
 use kb_search::beir;
-use kb_types::error::{Error, Object, Result};
-use kb_types::judgement::{Judgement, Question};
+use kb_types::error::{Error, ObjectKind, Result};
+use kb_types::judgement::{EvalQuestion, Judgement};
 use kb_types::{Filter, Json, id};
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub fn create_eval_set(kb_id: &str, name: &str) -> Result<()> {
         knowledge_bases::lock(&kb)?;
         quota::within(&kb.tenant_id, || eval_sets::insert(&kb, name))
     })?;
-    if is_new { Ok(()) } else { Err(Error::AlreadyExists { what: Object::EvalSet, id: name.into() }) }
+    if is_new { Ok(()) } else { Err(Error::AlreadyExists { what: ObjectKind::EvalSet, id: name.into() }) }
 }
 
 /// Drops an evaluation set with its questions.
@@ -53,7 +53,7 @@ pub fn put_eval_question(
         return refused("filter", problem);
     }
     let question =
-        Question { id: question_id.to_string(), question: question.to_string(), judgements, filter };
+        EvalQuestion { id: question_id.to_string(), question: question.to_string(), judgements, filter };
     question.check()?;
     as_owner(|| {
         let set = eval_sets::lock(kb.kb_no, eval_set)?;
@@ -78,7 +78,7 @@ pub fn load_eval(kb_id: &str, eval_set: &str, queries: &str, qrels: &str) -> Res
     check_name(eval_set)?;
     let (questions, unjudged) = beir::parse(queries, qrels)
         .map_err(|problems| Error::configuration(format!("evaluation set \"{eval_set}\""), problems))?;
-    questions.iter().try_for_each(Question::check)?;
+    questions.iter().try_for_each(EvalQuestion::check)?;
     as_owner(|| {
         knowledge_bases::lock(&kb)?;
         quota::within(&kb.tenant_id, || {

@@ -8,13 +8,13 @@ use crate::pg::report;
 use crate::query::query::{answer, target};
 use crate::query::question_vector::embed;
 use crate::query::search;
-use crate::query::search::Target;
+use crate::query::search::SearchTarget;
 use kb_search::Request;
 use kb_search::journal::Journal;
 use kb_search::metrics;
 use kb_search::metrics::{Measures, Place};
 use kb_types::error::{Error, Result};
-use kb_types::judgement::Question;
+use kb_types::judgement::EvalQuestion;
 use kb_types::retrieval::MAX_TOP_K;
 use kb_types::{Filter, Hit, Kind, Mode, Retrieval};
 use serde_json::{Map, Value};
@@ -158,7 +158,7 @@ impl Trial {
         Ok(Trial { top_k: names_top_k.then_some(retrieval.top_k as i32), ..trial })
     }
 
-    fn request(&self, kb_id: &str, question: Option<&Question>, top_k: Option<i32>) -> Result<Request> {
+    fn request(&self, kb_id: &str, question: Option<&EvalQuestion>, top_k: Option<i32>) -> Result<Request> {
         let filter = question.and_then(|question| question.filter.clone());
         Request::new(kb_id, top_k, None, filter, None, None, Some(self.asked.clone()))
     }
@@ -170,7 +170,7 @@ pub fn measure(
     eval_set: &str,
     trials: &[Trial],
     with_ann: bool,
-) -> Result<(Vec<Question>, Vec<Vec<QuestionMeasures>>)> {
+) -> Result<(Vec<EvalQuestion>, Vec<Vec<QuestionMeasures>>)> {
     let kb = search::target(kb_id)?;
     let questions = eval_sets::questions(kb.kb_no, eval_set)?;
     let mut outcomes: Vec<Vec<QuestionMeasures>> =
@@ -187,7 +187,7 @@ pub fn measure(
 /// in caches.
 fn ask(
     kb_id: &str,
-    question: &Question,
+    question: &EvalQuestion,
     trials: &[Trial],
     number: usize,
     with_ann: bool,
@@ -244,9 +244,9 @@ fn is_whole(hits: &[Hit]) -> Result<()> {
 /// reranker or a chat model, which would be paid for again and again.
 fn measure_answer(
     kb_id: &str,
-    question: &Question,
+    question: &EvalQuestion,
     trial: &Trial,
-    target: &Target,
+    target: &SearchTarget,
     mut hits: Vec<Hit>,
 ) -> Result<Measures> {
     let k = trial.k as usize;
@@ -291,7 +291,7 @@ fn places(hits: &[Hit]) -> Vec<Place> {
 }
 
 fn ann_recall(
-    target: &Target,
+    target: &SearchTarget,
     vector: &[f32],
     filter: Option<&Filter>,
     exact: &mut HashMap<usize, Option<ExactResult>>,

@@ -7,7 +7,7 @@ use crate::evaluate::sql::index_recall::Measured;
 use crate::pg::role::as_owner;
 use crate::pg::{report, wake};
 use crate::query::question_vector::embed;
-use crate::query::search::Target;
+use crate::query::search::SearchTarget;
 use crate::query::{query_log, search};
 use crate::vectors::index;
 use kb_search::plan;
@@ -50,7 +50,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
     }
     let kb = knowledge_bases::get_own(kb_id)?;
     // The index is measured even if queries do not use it.
-    let target = Target { index_misses: false, ..search::target(kb_id)? };
+    let target = SearchTarget { index_misses: false, ..search::target(kb_id)? };
     let store = target.vector_db.store();
     if store.searched()?.is_none() {
         let measured = Measured { recall: 1.0, sample: 0, ef_search: None };
@@ -120,7 +120,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
 }
 
 /// Logged questions of the session's tenant, chosen at random.
-fn logged(target: &Target, sample: i64) -> Result<Vec<SampledVector>> {
+fn logged(target: &SearchTarget, sample: i64) -> Result<Vec<SampledVector>> {
     let mut questions = Vec::new();
     let logged = query_log::sample(target.kb_no, sample)?;
     for part in logged.chunks(EMBEDDED_AT_ONCE) {
@@ -139,7 +139,7 @@ fn logged(target: &Target, sample: i64) -> Result<Vec<SampledVector>> {
 
 /// The vectors of questions, in order. None: the question is longer than the model reads, which need not be
 /// the model of that time.
-fn embed_shorter(target: &Target, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>> {
+fn embed_shorter(target: &SearchTarget, texts: &[String]) -> Result<Vec<Option<Vec<f32>>>> {
     match embed(target, Kind::Query, texts) {
         Ok(vectors) => Ok(vectors.into_iter().map(Some).collect()),
         Err(Error::InputTooLong { .. }) if texts.len() == 1 => Ok(vec![None]),

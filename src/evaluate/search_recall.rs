@@ -1,7 +1,7 @@
 //! How much of what an exact search finds an index finds.
 
 use crate::query::dense;
-use crate::query::search::Target;
+use crate::query::search::SearchTarget;
 use crate::vectors::VectorSearch;
 use kb_search::plan::Step;
 use kb_types::Filter;
@@ -13,7 +13,7 @@ use uuid::Uuid;
 /// A vector whose nearest neighbours are searched for.
 #[derive(Clone, Copy)]
 pub struct RecallTest<'a> {
-    pub target: &'a Target,
+    pub target: &'a SearchTarget,
     pub vector: &'a [f32],
     pub filter: Option<&'a Filter>,
     /// The chunk that has this vector, which does not count.

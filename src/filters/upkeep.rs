@@ -1,7 +1,7 @@
 //! Has the indexes on keys of metadata made and dropped: by the indexer, since they take long.
 
 use super::metadata_indexes;
-use super::metadata_indexes::Task;
+use super::metadata_indexes::IndexTask;
 use crate::pg::{txn, wake};
 use crate::upkeep::{IndexSchedule, Log, Upkeep};
 use kb_types::error::Result;
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub struct MetadataIndexes {
-    schedule: IndexSchedule<Task>,
+    schedule: IndexSchedule<IndexTask>,
     /// None is left that the indexer is about to make or drop.
     are_done: bool,
 }
@@ -37,7 +37,7 @@ impl MetadataIndexes {
         if wake::indexer_runs() {
             return Ok(true);
         }
-        let tasks: HashSet<Task> = txn::in_txn(metadata_indexes::tasks)?.into_iter().collect();
+        let tasks: HashSet<IndexTask> = txn::in_txn(metadata_indexes::tasks)?.into_iter().collect();
         // What was done is asked for without a pause when it is wanted once more.
         self.schedule.keep(|task| tasks.contains(task));
         tasks.iter().for_each(|task| self.schedule.note(task));

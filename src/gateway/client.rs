@@ -3,7 +3,7 @@
 use crate::pg::{background, latch, report, wake};
 use kb_gateway::frame;
 use kb_gateway::protocol::{
-    Access, Client, Embedded, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH, Urgency,
+    Access, Client, EmbedReply, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH, Urgency,
     UsagePart, Vectors,
 };
 use kb_types::error::{Error, Result};
@@ -315,7 +315,7 @@ pub fn chat(llm: &Llm, access: Access, prompt: Prompt, client: Client, timeout: 
 }
 
 /// Refuses an answer with another number of vectors or with vectors of another dimension.
-pub fn check(embedded: Embedded, embedder: &Embedder, count: usize) -> Result<Embedded> {
+pub fn check(embedded: EmbedReply, embedder: &Embedder, count: usize) -> Result<EmbedReply> {
     let vectors = &embedded.vectors;
     if vectors.dimension == embedder.dimension && vectors.count() + embedded.failed.len() == count {
         return Ok(embedded);

@@ -26,7 +26,7 @@ use crate::pg::txn;
 use crate::vectors::vector_dbs;
 use crate::vectors::{Health, VectorDb, tail};
 use kb_text::chunking::Chunking;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::states::{BuildState, Priority, RunState};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -39,7 +39,7 @@ pub fn create(kb: &KnowledgeBase, state: BuildState, run_no: Option<i64>) -> Res
     let (vector_db, owns_table) = match &kb.vector_db {
         Some(id) => {
             let vector_db = vector_dbs::find(id)?
-                .ok_or_else(|| Error::NotFound { what: Object::VectorDb, id: id.clone() })?;
+                .ok_or_else(|| Error::NotFound { what: ObjectKind::VectorDb, id: id.clone() })?;
             (vector_db, false)
         }
         None => {

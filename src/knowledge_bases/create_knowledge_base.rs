@@ -7,7 +7,7 @@ use crate::knowledge_bases::knowledge_base_settings::WantedKnowledgeBase;
 use crate::pg::role::as_owner;
 use crate::tenants::bindings;
 use crate::tenants::quota;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::quota::Thing;
 use kb_types::states::BuildState;
 
@@ -18,7 +18,7 @@ pub fn create_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()
         quota::check(&kb.tenant_id, Thing::KnowledgeBases)?;
         quota::within(&kb.tenant_id.clone(), || {
             kb.kb_no = knowledge_bases::insert(&kb)?
-                .ok_or_else(|| Error::AlreadyExists { what: Object::KnowledgeBase, id: id.into() })?;
+                .ok_or_else(|| Error::AlreadyExists { what: ObjectKind::KnowledgeBase, id: id.into() })?;
             build_lifecycle::create(&kb, BuildState::Live, None)?;
             Ok(())
         })

@@ -10,7 +10,7 @@ use crate::tables::source_tables;
 use crate::tables::sources::{Source, catalog};
 use crate::tenants::bindings;
 use crate::tenants::quota;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::id;
 
 /// Moves a knowledge base of the session's tenant to another tenant, with all that is in it.
@@ -36,7 +36,7 @@ pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
             let kb = knowledge_bases::lock_with_documents(&kb)?;
             moves::lock_builds(kb.kb_no)?;
             if moves::has(tenant, &kb.id)? {
-                return Err(Error::AlreadyExists { what: Object::KnowledgeBase, id: kb.id.clone() });
+                return Err(Error::AlreadyExists { what: ObjectKind::KnowledgeBase, id: kb.id.clone() });
             }
             if let Some(external_id) = moves::name_of_both(kb.kb_no, &kb.tenant_id, tenant)? {
                 return Err(Error::State {

@@ -6,7 +6,7 @@ use crate::pg::role::{as_owner, bypasses_policies};
 use crate::pg::{latch, report, snapshot, txn, wake};
 use crate::tables::changes;
 use crate::tenants::bindings;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use std::time::{Duration, Instant};
 
 /// The shortest and the longest pause between two checks. In between, the pause is a fraction of the time
@@ -23,7 +23,7 @@ pub fn wait_for_knowledge_base(kb_id: &str, timeout: Option<f64>) -> Result<()> 
 /// Waits until a run has ended.
 pub fn wait_for_run(run_no: i64, timeout: Option<f64>) -> Result<()> {
     let kb_no = runs::knowledge_base(run_no)?
-        .ok_or_else(|| Error::NotFound { what: Object::Run, id: run_no.to_string() })?;
+        .ok_or_else(|| Error::NotFound { what: ObjectKind::Run, id: run_no.to_string() })?;
     wait_for(&format!("run {run_no}"), kb_no, None, Some(run_no), timeout)
 }
 

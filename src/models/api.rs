@@ -1,6 +1,6 @@
 //! SQL functions over embedders, rerankers, chat models and secrets.
 
-use super::settings::Wanted;
+use super::settings::WantedService;
 use super::{check, define, embed as embedding, secrets};
 use crate::pg::function_arguments::{elements, required, value};
 use crate::pg::json::Jsonb;
@@ -13,7 +13,7 @@ use pgrx::prelude::*;
 
 /// The arguments of a call.
 #[derive(Default)]
-struct Given<'a> {
+struct ServiceArgs<'a> {
     provider: Option<&'a str>,
     model: Option<&'a str>,
     dimension: Option<i32>,
@@ -22,9 +22,9 @@ struct Given<'a> {
     config: Option<Jsonb>,
 }
 
-impl Given<'_> {
-    fn wanted(self) -> Result<Wanted, Error> {
-        Ok(Wanted {
+impl ServiceArgs<'_> {
+    fn wanted(self) -> Result<WantedService, Error> {
+        Ok(WantedService {
             provider: self.provider.map(str::to_string),
             model: self.model.map(str::to_string),
             dimension: self.dimension,
@@ -36,7 +36,7 @@ impl Given<'_> {
 }
 
 /// Errors do not show the statement, because it may contain a key.
-fn create(kind: ServiceKind, id: Option<&str>, given: Given) -> Result<(), ErrorReport> {
+fn create(kind: ServiceKind, id: Option<&str>, given: ServiceArgs) -> Result<(), ErrorReport> {
     reported(|| {
         hidden(|| {
             let id = required("id", id)?;
@@ -46,7 +46,7 @@ fn create(kind: ServiceKind, id: Option<&str>, given: Given) -> Result<(), Error
     })
 }
 
-fn alter(kind: ServiceKind, id: Option<&str>, given: Given) -> Result<(), ErrorReport> {
+fn alter(kind: ServiceKind, id: Option<&str>, given: ServiceArgs) -> Result<(), ErrorReport> {
     reported(|| hidden(|| define::alter(kind, required("id", id)?, given.wanted()?)))
 }
 
@@ -60,7 +60,7 @@ fn create_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    create(ServiceKind::Embedder, id, Given { provider, model, dimension, base_url, secret, config })
+    create(ServiceKind::Embedder, id, ServiceArgs { provider, model, dimension, base_url, secret, config })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -72,7 +72,11 @@ fn create_reranker(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    create(ServiceKind::Reranker, id, Given { provider, model, base_url, secret, config, ..Given::default() })
+    create(
+        ServiceKind::Reranker,
+        id,
+        ServiceArgs { provider, model, base_url, secret, config, ..ServiceArgs::default() },
+    )
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -84,7 +88,11 @@ fn create_llm(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    create(ServiceKind::Llm, id, Given { provider, model, base_url, secret, config, ..Given::default() })
+    create(
+        ServiceKind::Llm,
+        id,
+        ServiceArgs { provider, model, base_url, secret, config, ..ServiceArgs::default() },
+    )
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -96,7 +104,11 @@ fn alter_embedder(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    alter(ServiceKind::Embedder, id, Given { model, dimension, base_url, secret, config, ..Given::default() })
+    alter(
+        ServiceKind::Embedder,
+        id,
+        ServiceArgs { model, dimension, base_url, secret, config, ..ServiceArgs::default() },
+    )
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -107,7 +119,11 @@ fn alter_reranker(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    alter(ServiceKind::Reranker, id, Given { model, base_url, secret, config, ..Given::default() })
+    alter(
+        ServiceKind::Reranker,
+        id,
+        ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() },
+    )
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -118,7 +134,7 @@ fn alter_llm(
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    alter(ServiceKind::Llm, id, Given { model, base_url, secret, config, ..Given::default() })
+    alter(ServiceKind::Llm, id, ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -1,6 +1,6 @@
 //! Creating, altering and dropping a service: an embedder, a reranker or a chat model.
 
-use super::settings::{self, Wanted};
+use super::settings::{self, WantedService};
 use super::sql::origins;
 use super::sql::services::{self, ServiceRow};
 use crate::jobs::queue;
@@ -10,7 +10,7 @@ use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
 
 /// Reports all problems at once.
-pub fn create(kind: ServiceKind, id: &str, wanted: Wanted) -> Result<()> {
+pub fn create(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<()> {
     let row = settings::check(kind, id, wanted)?;
     let inserted = as_owner(|| {
         adopt(&row)?;
@@ -21,13 +21,13 @@ pub fn create(kind: ServiceKind, id: &str, wanted: Wanted) -> Result<()> {
 
 /// Changes what is given, and keeps the rest. A secret stays bound to the host that it was given for. Refuses
 /// a change that would give stored vectors another meaning while a knowledge base uses the embedder.
-pub fn alter(kind: ServiceKind, id: &str, wanted: Wanted) -> Result<()> {
+pub fn alter(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<()> {
     let before = services::get(kind, id)?;
     refuse_seeded(&before, "altered")?;
     let is_secret_given = wanted.secret.is_some();
     let is_same_model = wanted.model.as_ref().is_none_or(|model| *model == before.model);
     let old = before.clone();
-    let merged = Wanted {
+    let merged = WantedService {
         provider: Some(old.provider),
         model: wanted.model.or(Some(old.model)),
         dimension: wanted.dimension.or(old.dimension.filter(|_| is_same_model)),

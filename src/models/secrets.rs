@@ -6,7 +6,7 @@ use crate::pg::{report, setting};
 use crate::settings;
 use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::Reference;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 
 /// The most bytes of a key.
 const MAX_KEY: usize = 64 * 1024;
@@ -41,7 +41,7 @@ pub fn drop(name: &str) -> Result<()> {
     if as_owner(|| secrets::delete(name))? {
         return Ok(());
     }
-    Err(Error::NotFound { what: Object::Secret, id: name.into() })
+    Err(Error::NotFound { what: ObjectKind::Secret, id: name.into() })
 }
 
 /// A service must be able to refer to the name.

@@ -12,7 +12,7 @@ use kb_types::{Compute, Embedder, EmbedderConfig, LlmConfig, RerankerConfig, Ser
 use serde_json::{Map, Value, json};
 
 /// The settings that a call gives. None is the default for a new service, and no change for another.
-pub struct Wanted {
+pub struct WantedService {
     pub provider: Option<String>,
     pub model: Option<String>,
     /// The dimension of an embedder's vectors.
@@ -89,7 +89,7 @@ fn unknown(kind: ServiceKind, id: &str, provider: &str) -> Error {
 }
 
 /// Reports all problems at once. Binds the secret to the host of the service.
-pub fn check(kind: ServiceKind, id: &str, wanted: Wanted) -> Result<ServiceRow> {
+pub fn check(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<ServiceRow> {
     let provider = wanted.provider.unwrap_or_default();
     let rules = rules(kind, &provider).ok_or_else(|| unknown(kind, id, &provider))?;
     let mut problems = Vec::new();

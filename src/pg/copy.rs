@@ -113,13 +113,13 @@ impl Rows {
 }
 
 /// The bytes that the running COPY reads next.
-struct Source {
+struct CopySource {
     bytes: Vec<u8>,
     at: usize,
 }
 
 thread_local! {
-    static SOURCE: RefCell<Source> = const { RefCell::new(Source { bytes: Vec::new(), at: 0 }) };
+    static SOURCE: RefCell<CopySource> = const { RefCell::new(CopySource { bytes: Vec::new(), at: 0 }) };
 }
 
 /// While this exists, COPY reads these bytes.
@@ -127,14 +127,14 @@ struct Reading;
 
 impl Reading {
     fn begin(bytes: Vec<u8>) -> Reading {
-        SOURCE.set(Source { bytes, at: 0 });
+        SOURCE.set(CopySource { bytes, at: 0 });
         Reading
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        SOURCE.set(Source { bytes: Vec::new(), at: 0 });
+        SOURCE.set(CopySource { bytes: Vec::new(), at: 0 });
     }
 }
 

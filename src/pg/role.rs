@@ -1,7 +1,7 @@
 //! The rights of the caller, and work that is done as another role.
 
 use super::{pinned_settings, setting};
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use pgrx::pg_sys;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub fn as_vector_reader<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 /// asked for in an earlier session. Code of that role cannot read the statement of this session
 /// (current_query), which may contain a question. Returns an error if the role does not exist.
 pub fn as_role_of_name<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-    let role = find(name).ok_or_else(|| Error::NotFound { what: Object::Role, id: name.into() })?;
+    let role = find(name).ok_or_else(|| Error::NotFound { what: ObjectKind::Role, id: name.into() })?;
     let before = NAMED.replace(Some(role));
     let _back = Back(|| NAMED.set(before));
     // SAFETY: the pointer is only kept and set again. Its target belongs to the code that runs the outer

@@ -39,11 +39,12 @@ pub fn each(
                 NonZeroUsize::new(number.max(0) as usize)
             };
             let columns = [number(TENANT), number(column)];
-            let mut places = places(by_index).into_iter().map(|place| Place::pin(relation, place)).peekable();
+            let mut places =
+                places(by_index).into_iter().map(|place| RowPlace::pin(relation, place)).peekable();
             let mut is_plain = true;
             while let Some(place) = places.next() {
                 check_interrupts();
-                let next = places.peek().map_or(Ahead::nothing(), Place::page);
+                let next = places.peek().map_or(Ahead::nothing(), RowPlace::page);
                 let values = place.row(relation, (*by_index).xs_snapshot, &columns);
                 let value = values.and_then(|[tenant, value]| value.filter(|_| is_of(tenants, tenant)));
                 is_plain &=
@@ -84,17 +85,17 @@ unsafe fn places(scan: pg_sys::IndexScanDesc) -> Vec<pg_sys::ItemPointerData> {
 
 /// A place in a table, whose page stays in its buffer until it is released, or the transaction ends by an
 /// ERROR.
-struct Place {
+struct RowPlace {
     buffer: pg_sys::Buffer,
     tid: pg_sys::ItemPointerData,
 }
 
-impl Place {
+impl RowPlace {
     /// SAFETY: the relation must be open and have this place.
-    unsafe fn pin(relation: pg_sys::Relation, tid: pg_sys::ItemPointerData) -> Place {
+    unsafe fn pin(relation: pg_sys::Relation, tid: pg_sys::ItemPointerData) -> RowPlace {
         let (block, _) = pgrx::itemptr::item_pointer_get_both(tid);
         // SAFETY: as above.
-        Place { buffer: unsafe { pg_sys::ReadBuffer(relation, block) }, tid }
+        RowPlace { buffer: unsafe { pg_sys::ReadBuffer(relation, block) }, tid }
     }
 
     fn page(&self) -> Ahead {

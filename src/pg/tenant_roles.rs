@@ -4,7 +4,7 @@ use super::role;
 use super::row::Row;
 use super::table_cache::{self, TableCache};
 use kb_types::error::Result;
-use kb_types::tenancy::{Bound, in_common};
+use kb_types::tenancy::{BoundTenants, in_common};
 use pgrx::datum::FromDatum;
 use pgrx::pg_sys;
 use std::cell::RefCell;
@@ -12,7 +12,7 @@ use std::ffi::CStr;
 use std::rc::Rc;
 
 thread_local! {
-    static BOUND: RefCell<TableCache<pg_sys::Oid, Bound>> = RefCell::default();
+    static BOUND: RefCell<TableCache<pg_sys::Oid, BoundTenants>> = RefCell::default();
 }
 
 /// The tenants for which the session may act, or None if it may act for any. A role is bound as the roles are
@@ -23,7 +23,7 @@ pub fn allowed() -> Option<Vec<String>> {
 }
 
 /// The tenants to which the role of this name is bound. A role that does not exist is bound to no tenant.
-pub fn of_name(name: &str) -> Bound {
+pub fn of_name(name: &str) -> BoundTenants {
     role::find(name).map_or_else(|| Some(Rc::from([])), of)
 }
 
@@ -36,7 +36,7 @@ pub fn may_act_for(name: &str, oid: i64, tenant: &str) -> Option<bool> {
 }
 
 /// A superuser is never bound.
-fn of(role: pg_sys::Oid) -> Bound {
+fn of(role: pg_sys::Oid) -> BoundTenants {
     table_cache::get(&BOUND, &role, || {
         // SAFETY: a look-up by oid.
         if unsafe { pg_sys::superuser_arg(role) } {

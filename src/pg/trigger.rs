@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char};
 
 /// What a statement did to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum TriggerEvent {
     Insert,
     Update,
     Delete,
@@ -65,13 +65,13 @@ impl Firing {
         Ok(Firing { data: std::ptr::from_ref(data).cast_mut() })
     }
 
-    pub fn event(&self) -> Event {
+    pub fn event(&self) -> TriggerEvent {
         // SAFETY: see `of`.
         match unsafe { (*self.data).tg_event } & pg_sys::TRIGGER_EVENT_OPMASK {
-            pg_sys::TRIGGER_EVENT_INSERT => Event::Insert,
-            pg_sys::TRIGGER_EVENT_UPDATE => Event::Update,
-            pg_sys::TRIGGER_EVENT_DELETE => Event::Delete,
-            _ => Event::Truncate,
+            pg_sys::TRIGGER_EVENT_INSERT => TriggerEvent::Insert,
+            pg_sys::TRIGGER_EVENT_UPDATE => TriggerEvent::Update,
+            pg_sys::TRIGGER_EVENT_DELETE => TriggerEvent::Delete,
+            _ => TriggerEvent::Truncate,
         }
     }
 
@@ -159,8 +159,8 @@ impl Firing {
                 );
             }
             match self.event() {
-                Event::Insert => (None, Some(RowReader::one(data.tg_trigslot))),
-                Event::Update => {
+                TriggerEvent::Insert => (None, Some(RowReader::one(data.tg_trigslot))),
+                TriggerEvent::Update => {
                     (Some(RowReader::one(data.tg_trigslot)), Some(RowReader::one(data.tg_newslot)))
                 }
                 _ => (Some(RowReader::one(data.tg_trigslot)), None),

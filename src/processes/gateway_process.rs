@@ -12,7 +12,7 @@ fn current_settings() -> Settings {
         model_dir: settings::model_dir(),
         model_threads: settings::model_threads(),
         query_cache_size: settings::query_cache_size(),
-        endpoints: access::Settings {
+        endpoints: access::EgressSettings {
             allowed_hosts: settings::allowed_hosts(),
             secrets: settings::secret_sources(),
         },

@@ -12,7 +12,7 @@
 
 use super::build_place;
 use crate::filters::metadata_indexes;
-use crate::filters::metadata_indexes::Task;
+use crate::filters::metadata_indexes::IndexTask;
 use crate::keyword::Owner;
 use crate::keyword::upkeep::merge_large;
 use crate::pg::pidfile::PidFile;
@@ -20,7 +20,7 @@ use crate::pg::{background, ddl, latch, niceness, pinned_settings, report, setti
 use crate::sql::server_catalogs;
 use crate::vectors::VectorDb;
 use crate::vectors::index;
-use crate::vectors::index::{Build, Table, Work};
+use crate::vectors::index::{IndexBuild, IndexWork, Table};
 use crate::vectors::upkeep::{Wish, look};
 use crate::worker::intake::round_robin::{Member, RoundRobin};
 use kb_search::segments::Traffic;
@@ -85,7 +85,7 @@ pub fn main(database: pg_sys::Oid) {
 
 /// Makes the indexes on keys of metadata that are wanted, and drops those that are not any more; each is
 /// tried [`ATTEMPTS`] times.
-fn keep_metadata_indexes(attempts: &mut HashMap<Task, u32>) -> Result<()> {
+fn keep_metadata_indexes(attempts: &mut HashMap<IndexTask, u32>) -> Result<()> {
     loop {
         if !txn::in_txn(server_catalogs::is_installed)? {
             return Ok(());
@@ -110,7 +110,7 @@ fn keep_metadata_indexes(attempts: &mut HashMap<Task, u32>) -> Result<()> {
     }
 }
 
-fn do_task(task: &Task) -> Result<()> {
+fn do_task(task: &IndexTask) -> Result<()> {
     for statement in task.statements() {
         txn::report_activity(Some(&statement));
         ddl::run_top_level(&statement)?;
@@ -254,19 +254,21 @@ fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
         _ => return Ok(Next::Nothing),
     };
     let result = match &work {
-        Work::WhenQuiet { last } => {
+        IndexWork::WhenQuiet { last } => {
             if known.since.is_none_or(|(before, _)| before != *last) {
                 known.since = Some((*last, Instant::now()));
             }
             return Ok(Next::Wait);
         }
-        Work::Nothing => return Ok(Next::Nothing),
+        IndexWork::Nothing => return Ok(Next::Nothing),
         // Nothing is lost by a later merge, but autovacuum would begin anew.
-        Work::Build(build) if build.traffic == Traffic::Quiet && txn::in_txn(|| table.is_vacuumed())? => {
+        IndexWork::Build(build)
+            if build.traffic == Traffic::Quiet && txn::in_txn(|| table.is_vacuumed())? =>
+        {
             return Ok(Next::Wait);
         }
-        Work::Drop { name } => run(&index::drop_statement(name)),
-        Work::Build(build) => have_built(&table, build, known.is_alone),
+        IndexWork::Drop { name } => run(&index::drop_statement(name)),
+        IndexWork::Build(build) => have_built(&table, build, known.is_alone),
     };
     txn::report_activity(None);
     let Err(error) = result else {
@@ -299,7 +301,7 @@ fn run(statement: &str) -> Result<()> {
     ddl::run_top_level(statement)
 }
 
-fn have_built(table: &Table, build: &Build, is_alone: bool) -> Result<()> {
+fn have_built(table: &Table, build: &IndexBuild, is_alone: bool) -> Result<()> {
     // While documents come, the other cores are left to those who write and ask. A merge takes what is left.
     // Several processes keep all of maintenance_work_mem in shared memory.
     setting::set_parallel_maintenance_workers(if build.is_draft || is_alone { Some(0) } else { None });

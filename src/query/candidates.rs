@@ -7,7 +7,7 @@ use crate::query::dense::{ByMeaning, similarities};
 use crate::query::keyword::ByWords;
 use crate::query::rewording::{Reworded, reworded};
 use crate::query::sql::search;
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use kb_search::journal::Journal;
 use kb_search::request::AnswerBounds;
 use kb_search::{dedupe, diversity, fuse, transform};
@@ -19,7 +19,7 @@ use serde_json::json;
 /// Where to search for candidates.
 #[derive(Clone, Copy)]
 pub struct CandidateSearch<'a> {
-    pub target: &'a Target,
+    pub target: &'a SearchTarget,
     pub filter: Option<&'a Filter>,
     pub journal: &'a Journal,
 }
@@ -106,7 +106,7 @@ impl Legs<'_> {
 /// Computes the similarity of candidates that have none, if it can exclude them; candidates that are in the
 /// answer get it in any case.
 fn compare(
-    target: &Target,
+    target: &SearchTarget,
     vector: &[f32],
     bounds: &AnswerBounds,
     candidates: &mut [Candidate],
@@ -118,7 +118,7 @@ fn compare(
 }
 
 /// Reads the rows of candidates, with their texts.
-pub fn add_rows(target: &Target, candidates: &mut [Candidate], journal: &Journal) -> Result<()> {
+pub fn add_rows(target: &SearchTarget, candidates: &mut [Candidate], journal: &Journal) -> Result<()> {
     let read = journal.time("rows", || search::add_rows(target, candidates))?;
     journal.count("rows", "read", read);
     Ok(())

@@ -4,11 +4,11 @@ use super::query::{Answer, logged};
 use super::query_several::{Together, together};
 use crate::gateway::client;
 use crate::query::sql::passages;
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use crate::settings;
 use kb_search::Request;
 use kb_search::context;
-use kb_search::context::{Block, Cited};
+use kb_search::context::{Cited, CitedBlock};
 use kb_types::context_format::ContextFormat;
 use kb_types::error::Result;
 use kb_types::{Embedder, Hit, Json};
@@ -56,7 +56,7 @@ fn as_context(request: &Request) -> Request {
 
 fn write(
     hits: Vec<Hit>,
-    target: &Target,
+    target: &SearchTarget,
     max_tokens: Option<usize>,
     format: ContextFormat,
 ) -> Result<Context> {
@@ -69,7 +69,7 @@ fn write(
         Ok(counts.into_iter().map(|count| count as usize).collect())
     };
     let written = context::text(&passages, format, max_tokens, &count)?;
-    let hit = |block: &Block| &hits[block.passage];
+    let hit = |block: &CitedBlock| &hits[block.passage];
     let objects: Vec<Json> = (1..)
         .zip(&written.blocks)
         .map(|(index, block)| described(index, block, hit(block), &passages[block.passage]))
@@ -84,7 +84,7 @@ fn write(
 }
 
 /// An embedder that counts tokens as they were counted for the knowledge base's chunks.
-fn counted_by(target: &Target) -> Embedder {
+fn counted_by(target: &SearchTarget) -> Embedder {
     match &target.tokenizer {
         None => target.embedder.clone(),
         // A tokeniser of one of OpenAI's models.
@@ -119,7 +119,7 @@ fn chunk_ids(hit: &Hit) -> Vec<Uuid> {
     ids.unwrap_or_else(|| vec![hit.chunk_id])
 }
 
-fn described(index: usize, block: &Block, hit: &Hit, cited: &Cited) -> Json {
+fn described(index: usize, block: &CitedBlock, hit: &Hit, cited: &Cited) -> Json {
     let ids: Vec<String> = chunk_ids(hit).iter().map(Uuid::to_string).collect();
     let json = |value: Value| Json::new(value.to_string());
     let (start, end) = block.span.unzip();

@@ -5,7 +5,7 @@ use crate::builds::builds;
 use crate::pg::{latch, report, txn, wake};
 use crate::query::sql::filtered_chunks;
 use crate::query::sql::search;
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use crate::settings;
 use crate::vectors::{Scan, Searched, VectorDb, VectorSearch};
 use kb_search::ef_search;
@@ -13,7 +13,7 @@ use kb_search::journal::Journal;
 use kb_search::plan;
 use kb_search::plan::{MOST_LISTED, Step};
 use kb_search::recall;
-use kb_search::recall::Vectors;
+use kb_search::recall::VectorStore;
 use kb_search::request::AnswerBounds;
 use kb_types::error::{Error, Result};
 use kb_types::vector_db::{Forced, Kept, Scan as Way};
@@ -25,14 +25,14 @@ use uuid::Uuid;
 
 /// A question by meaning, which can be asked for more candidates.
 pub struct ByMeaning<'a> {
-    target: &'a Target,
+    target: &'a SearchTarget,
     nearest: recall::Nearest<'a, VectorQuestion<'a>>,
 }
 
 impl<'a> ByMeaning<'a> {
     /// The vector must have the dimension of the knowledge base.
     pub fn new(
-        target: &'a Target,
+        target: &'a SearchTarget,
         vector: &'a [f32],
         filter: Option<&'a Filter>,
         journal: &'a Journal,
@@ -68,7 +68,7 @@ impl<'a> ByMeaning<'a> {
 /// The `limit` nearest chunks that pass the filter, the best first, all compared exactly, and without those
 /// that the caller may not read.
 pub fn nearest(
-    target: &Target,
+    target: &SearchTarget,
     vector: &[f32],
     filter: Option<&Filter>,
     limit: usize,
@@ -80,7 +80,7 @@ pub fn nearest(
 
 /// The first scan of a query for `top_k` chunks. Returns None if no chunk passes the filter.
 pub fn first_step(
-    target: &Target,
+    target: &SearchTarget,
     vector: &[f32],
     filter: Option<&Filter>,
     top_k: usize,
@@ -91,7 +91,7 @@ pub fn first_step(
 }
 
 /// Computes the similarity of candidates that are not among the nearest, if they have a vector.
-pub fn similarities(target: &Target, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
+pub fn similarities(target: &SearchTarget, vector: &[f32], candidates: &mut [Candidate]) -> Result<()> {
     let ids: Vec<Uuid> =
         candidates.iter().filter(|c| c.dense.is_none()).map(|candidate| candidate.chunk_id).collect();
     if ids.is_empty() {
@@ -117,7 +117,7 @@ fn await_rights(vector_db: &VectorDb) -> Result<()> {
 
 /// A question to the vectors of a knowledge base.
 struct VectorQuestion<'a> {
-    target: &'a Target,
+    target: &'a SearchTarget,
     vector: &'a [f32],
     filter: Option<&'a Filter>,
     listed: RefCell<Listed>,
@@ -136,7 +136,7 @@ enum Listed {
 }
 
 impl<'a> VectorQuestion<'a> {
-    fn new(target: &'a Target, vector: &'a [f32], filter: Option<&'a Filter>) -> VectorQuestion<'a> {
+    fn new(target: &'a SearchTarget, vector: &'a [f32], filter: Option<&'a Filter>) -> VectorQuestion<'a> {
         VectorQuestion { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() }
     }
 
@@ -180,7 +180,7 @@ pub enum Look<'a> {
     Index(Scan<'a>),
 }
 
-impl<'a> Vectors for VectorQuestion<'a> {
+impl<'a> VectorStore for VectorQuestion<'a> {
     type Scan = Look<'a>;
 
     fn indexed(&self) -> Result<Option<usize>> {

@@ -10,7 +10,7 @@ use crate::query::sql::named_chunks;
 use crate::query::sql::named_chunks::NamedChunk;
 use crate::query::sql::search;
 use crate::query::sql::search::CandidateCondition;
-use kb_search::explanation::{Dropped, Part, dropped, dropped_json, rank};
+use kb_search::explanation::{Dropped, RowPart, dropped, dropped_json, rank};
 use kb_search::journal::{Journal, Notes};
 use kb_search::request::{AnswerBounds, Request};
 use kb_types::error::Result;
@@ -206,8 +206,8 @@ impl<'a> Standing<'a> {
     fn of(&self, chunk: &NamedChunk) -> Value {
         let id = chunk.chunk_id;
         let (rank, stage, why) = match rank(&self.answer.hits, id) {
-            Some((rank, Part::Hit)) => (Some(rank), None, None),
-            Some((rank, Part::Surroundings)) => {
+            Some((rank, RowPart::Hit)) => (Some(rank), None, None),
+            Some((rank, RowPart::Surroundings)) => {
                 (Some(rank), None, Some(format!("it is a part of the passage of rank {rank}")))
             }
             None => {

@@ -9,15 +9,15 @@ use crate::keyword::words::Language;
 use crate::pg::{report, wake};
 use crate::query::sql::filtered_chunks;
 use crate::query::sql::search;
-use crate::query::sql::search::{CandidateCondition, Target};
+use crate::query::sql::search::{CandidateCondition, SearchTarget};
 use kb_search::bm25;
-use kb_search::bm25::joined::in_words;
-use kb_search::bm25::{List, Parameters, Question, Scorer, Share, Top};
+use kb_search::bm25::compound::in_words;
+use kb_search::bm25::{List, Parameters, Scorer, Share, TermQuery, Top};
 use kb_search::journal::Journal;
 use kb_search::recall;
 use kb_search::request::AnswerBounds;
 use kb_search::words;
-use kb_search::words::Words;
+use kb_search::words::QuestionWords;
 use kb_types::candidate::Found;
 use kb_types::error::{Error, Result};
 use kb_types::syntax::Syntax;
@@ -52,7 +52,7 @@ pub struct ByWords<'a> {
 
 impl<'a> ByWords<'a> {
     pub fn new(
-        target: &'a Target,
+        target: &'a SearchTarget,
         query: &str,
         filter: Option<&'a Filter>,
         journal: &'a Journal,
@@ -80,7 +80,7 @@ impl<'a> ByWords<'a> {
 
 /// The chunks that contain words of a question, as far as they are ranked.
 struct Ranked<'a> {
-    target: &'a Target,
+    target: &'a SearchTarget,
     index: QuestionIndex<'a>,
     filter: Option<&'a Filter>,
     /// Those that have not been examined yet, the best first.
@@ -124,7 +124,7 @@ impl Ranked<'_> {
     }
 }
 
-impl recall::Words for Ranked<'_> {
+impl recall::KeywordStore for Ranked<'_> {
     fn further(&mut self, count: usize) -> Result<(Vec<Candidate>, bool)> {
         if self.rest.len() < count && !self.is_all {
             self.rank(count)?;
@@ -139,14 +139,14 @@ impl recall::Words for Ranked<'_> {
 
 /// Of these chunks, those that contain words of the question in the way that it requires, with their scores,
 /// the best first.
-pub fn scored(target: &Target, query: &str, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
+pub fn scored(target: &SearchTarget, query: &str, chunk_ids: &[Uuid]) -> Result<Vec<Candidate>> {
     let index = QuestionIndex::open(target, query)?;
     if index.terms.is_empty() { Ok(Vec::new()) } else { index.of_chunks(chunk_ids) }
 }
 
 /// What the keyword index contains for one question.
 struct QuestionIndex<'a> {
-    target: &'a Target,
+    target: &'a SearchTarget,
     /// In order.
     terms: Vec<Vec<u8>>,
     /// The number of words at the end of the question that are not searched for.
@@ -174,10 +174,10 @@ struct TermRole {
 }
 
 impl<'a> QuestionIndex<'a> {
-    fn open(target: &'a Target, query: &str) -> Result<QuestionIndex<'a>> {
+    fn open(target: &'a SearchTarget, query: &str) -> Result<QuestionIndex<'a>> {
         let language = Language::named(&target.preprocess.language)?;
         let syntax = target.retrieval.syntax.unwrap_or(Syntax::Plain);
-        let Words { text, phrases, excluded } = words::read(query, syntax);
+        let QuestionWords { text, phrases, excluded } = words::read(query, syntax);
         let mut parts: BTreeMap<Vec<u8>, TermRole> = BTreeMap::new();
         // Words as in the search for phrases: a part of a joined word is a word of its own.
         let words_of =
@@ -293,7 +293,7 @@ impl<'a> QuestionIndex<'a> {
     /// The best chunks by their words, and whether there are no others.
     fn best(&self, limit: usize) -> Result<(Vec<Candidate>, bool)> {
         let mut top = Top::new(limit);
-        let question = Question { scorer: &self.scorer, required: &self.required, excluded: &self.excluded };
+        let question = TermQuery { scorer: &self.scorer, required: &self.required, excluded: &self.excluded };
         for (n, pages) in self.pages.iter().enumerate() {
             bm25::search(&question, &lists(&self.terms, pages)?, n as u32, &mut top)?;
         }
@@ -339,7 +339,11 @@ impl<'a> QuestionIndex<'a> {
             let (length, frequencies) = bm25::frequencies(words, &terms)?;
             let has = |place: &usize| frequencies.get(*place).is_some_and(|frequency| *frequency > 0);
             if self.required.iter().all(has) && !self.excluded.iter().any(has) {
-                top.offer(bm25::Hit { score: self.scorer.score(length, &frequencies), segment, chunk });
+                top.offer(bm25::ScoredChunk {
+                    score: self.scorer.score(length, &frequencies),
+                    segment,
+                    chunk,
+                });
             }
         }
         Ok(())

@@ -7,7 +7,7 @@
 
 use crate::gateway::client;
 use crate::pg::{report, wake};
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use crate::tenants::bindings;
 use kb_gateway::protocol::LoggedQuestion;
 use kb_search::Request;
@@ -23,7 +23,7 @@ const MAX_CHUNK_IDS: usize = 100;
 
 /// Logs the share of questions that the knowledge base specifies, and marks their rows as logged. Never fails
 /// and never waits; a standby logs nothing.
-pub fn log(target: &Target, request: &Request, question: &str, took: Duration, hits: &mut [Hit]) {
+pub fn log(target: &SearchTarget, request: &Request, question: &str, took: Duration, hits: &mut [Hit]) {
     let share = target.retrieval.log;
     if share <= 0.0 || report::in_recovery() || !is_chosen(share) {
         return;

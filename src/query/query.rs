@@ -14,7 +14,7 @@ use crate::query::log_question;
 use crate::query::removed_rows::present_places;
 use crate::query::reranking;
 use crate::query::sql::search;
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use crate::query::surroundings::surrounded;
 use crate::tables::changes;
 use crate::vectors::VectorDb;
@@ -46,7 +46,7 @@ pub fn logged(request: &Request, query: &str) -> Result<Answer> {
 /// An answer, and what was used to search for it.
 pub struct Answer {
     pub hits: Vec<Hit>,
-    pub target: Target,
+    pub target: SearchTarget,
     pub bounds: AnswerBounds,
     /// The vector of the question. None: it was not embedded.
     pub vector: Option<Vec<f32>>,
@@ -77,7 +77,7 @@ pub fn answer(request: &Request, query: &str, journal: &Journal) -> Result<Answe
     Ok(answer)
 }
 
-fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) -> Result<Answer> {
+fn answer_of(request: &Request, query: &str, target: SearchTarget, journal: &Journal) -> Result<Answer> {
     let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
     let mut failed = None;
     let mut vector = None;
@@ -115,7 +115,7 @@ fn answer_of(request: &Request, query: &str, target: Target, journal: &Journal) 
 }
 
 /// The knowledge base that is asked. Returns an error if the filter names a key that it does not allow.
-pub fn target(request: &Request) -> Result<Target> {
+pub fn target(request: &Request) -> Result<SearchTarget> {
     let mut target = search::target(&request.kb_id)?;
     let own = std::mem::take(&mut target.retrieval);
     target.retrieval = request.retrieval(&own)?;
@@ -172,7 +172,7 @@ struct AskedQuestion<'a> {
 
 /// The stages after recall and fusion.
 fn finish(
-    target: &Target,
+    target: &SearchTarget,
     request: &Request,
     bounds: &AnswerBounds,
     question: AskedQuestion,

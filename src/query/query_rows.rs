@@ -6,7 +6,7 @@ use crate::tables::sources::rows;
 use crate::tables::sources::rows::Sight;
 use crate::tables::sources::{Source, catalog, table};
 use kb_search::Request;
-use kb_types::candidate::RowSource;
+use kb_types::candidate::SourceRow;
 use kb_types::error::{Error, Result};
 use kb_types::{Hit, Json, row_key};
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +24,7 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
     let hits = query(request, question)?;
     let mut by_source: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
     for (place, hit) in hits.iter().enumerate() {
-        if let Some(RowSource { source_no, .. }) = &hit.row.source {
+        if let Some(SourceRow { source_no, .. }) = &hit.row.source {
             by_source.entry(*source_no).or_default().push(place);
         }
     }

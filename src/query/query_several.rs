@@ -1,7 +1,7 @@
 //! kb.query over several knowledge bases at once.
 
 use super::query::{logged, target};
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use kb_search::Request;
 use kb_search::several;
 use kb_search::several::{Answer, Measure};
@@ -17,7 +17,7 @@ const MOST: usize = 100;
 pub struct Together {
     pub hits: Vec<Hit>,
     /// The knowledge base that was named first.
-    pub first: Target,
+    pub first: SearchTarget,
     pub max_tokens: Option<usize>,
 }
 
@@ -58,9 +58,9 @@ pub fn together(
         let weight = weights.and_then(|weights| weights.get(n)).copied().unwrap_or(1.0);
         asked.push((request, target, weight));
     }
-    let targets: Vec<&Target> = asked.iter().map(|(_, target, _)| target).collect();
+    let targets: Vec<&SearchTarget> = asked.iter().map(|(_, target, _)| target).collect();
     let Some(measure) = measure(&targets) else { return problem("it is empty".to_string()) };
-    let mut fusion = several::Fusion::new(top_k, measure);
+    let mut fusion = several::AnswerFusion::new(top_k, measure);
     for (request, target, weight) in &asked {
         let answer = logged(request, question)?;
         // If an embedder or a reranker failed, there is nothing to compare.
@@ -90,11 +90,12 @@ fn weights_problem(weights: &[f64], count: usize) -> Option<String> {
 }
 
 /// The measure by which the rows of these knowledge bases can be compared, or None if there is none.
-fn measure(targets: &[&Target]) -> Option<Measure> {
+fn measure(targets: &[&SearchTarget]) -> Option<Measure> {
     let first = targets.first()?;
-    let all = |is: &dyn Fn(&Target) -> bool| targets.iter().all(|target| is(target));
-    let reranker = |target: &Target| target.retrieval.rerank.as_ref().map(|rerank| rerank.reranker.clone());
-    let is_by_words = |target: &Target| target.retrieval.mode == Mode::Keyword;
+    let all = |is: &dyn Fn(&SearchTarget) -> bool| targets.iter().all(|target| is(target));
+    let reranker =
+        |target: &SearchTarget| target.retrieval.rerank.as_ref().map(|rerank| rerank.reranker.clone());
+    let is_by_words = |target: &SearchTarget| target.retrieval.mode == Mode::Keyword;
     if !all(&|target| reranker(target).is_none()) {
         // Maximal marginal relevance changes the reranker's scores.
         let is_one =

@@ -2,20 +2,20 @@
 
 use crate::gateway::client;
 use crate::models::embedder_access;
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use crate::settings;
 use crate::tenants::bindings;
 use kb_types::Kind;
 use kb_types::error::Result;
 
 /// The vector of as much of a text as the model reads: all of it, a half, a quarter or an eighth.
-pub fn beginning(target: &Target, kind: Kind, text: &str) -> Option<Vec<f32>> {
+pub fn beginning(target: &SearchTarget, kind: Kind, text: &str) -> Option<Vec<f32>> {
     let parts = (0..4).map(|times| text[..text.floor_char_boundary(text.len() >> times)].to_string());
     parts.into_iter().find_map(|part| embed(target, kind, &[part]).ok()?.pop())
 }
 
 /// The vectors of texts, in order.
-pub fn embed(target: &Target, kind: Kind, texts: &[String]) -> Result<Vec<Vec<f32>>> {
+pub fn embed(target: &SearchTarget, kind: Kind, texts: &[String]) -> Result<Vec<Vec<f32>>> {
     if texts.is_empty() {
         return Ok(Vec::new());
     }

@@ -3,11 +3,11 @@
 use crate::jobs::queue;
 use crate::pg::role::as_owner;
 use crate::query::sql::search;
-use crate::query::sql::search::{Target, TextPlace};
+use crate::query::sql::search::{SearchTarget, TextPlace};
 use crate::tables::changes;
 use crate::tables::changes::What;
 use kb_types::Candidate;
-use kb_types::candidate::RowSource;
+use kb_types::candidate::SourceRow;
 use kb_types::error::Result;
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ pub fn without_removed(mut candidates: Vec<Candidate>) -> Result<Vec<Candidate>>
 }
 
 /// The places of those of these texts that several chunks have, without documents whose rows are gone.
-pub fn present_places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
+pub fn present_places(target: &SearchTarget, hashes: &[Vec<u8>]) -> Result<Vec<(Vec<u8>, Uuid, String)>> {
     let named = |place: TextPlace| (place.content_hash, place.chunk_id, place.external_id);
     let mut places = search::places(target, hashes)?;
     let of = |place: &TextPlace| Some((place.source.clone()?, place.external_id.clone()));
@@ -61,7 +61,7 @@ struct WrittenDown {
 
 impl AttachedRows {
     /// Documents are given by source, if they have one, and external_id.
-    fn of(documents: impl Iterator<Item = Option<(RowSource, String)>>) -> AttachedRows {
+    fn of(documents: impl Iterator<Item = Option<(SourceRow, String)>>) -> AttachedRows {
         let mut rows = AttachedRows::default();
         for (place, document) in documents.enumerate() {
             if let Some((source, external_id)) = document {

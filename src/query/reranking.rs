@@ -1,7 +1,7 @@
 //! Reranking the candidates of a question.
 
 use crate::models::ask;
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use kb_search::request::AnswerBounds;
 use kb_search::rerank;
 use kb_types::Candidate;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Returns candidates in the order of the reranker, if the knowledge base or the call names one. If the
 /// reranker fails, the order stays and the reason is returned. `texts` reads the rows of candidates.
 pub fn rerank(
-    target: &Target,
+    target: &SearchTarget,
     bounds: &AnswerBounds,
     question: Option<&str>,
     candidates: Vec<Candidate>,

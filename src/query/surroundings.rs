@@ -5,7 +5,7 @@
 //! may not read.
 
 use crate::query::sql::passages::{Range, pieces, text};
-use crate::query::sql::search::Target;
+use crate::query::sql::search::SearchTarget;
 use kb_search::passages;
 use kb_search::passages::MAX_SECTION;
 use kb_search::request::AnswerBounds;
@@ -19,7 +19,7 @@ const AROUND: usize = 80;
 /// Joins hits of one knowledge base with what surrounds them, as its settings specify. With `as_context`,
 /// adjacent hits are joined in any case, and room is left for the text around each passage.
 pub fn surrounded(
-    target: &Target,
+    target: &SearchTarget,
     hits: Vec<Hit>,
     bounds: &AnswerBounds,
     as_context: bool,
@@ -39,7 +39,7 @@ pub fn surrounded(
     }
     let around = if as_context { AROUND * hits.len() } else { 0 };
     let most = bounds.max_tokens.map(|most| most.saturating_sub(around));
-    Ok(passages::joined(hits, &documents, settings, most))
+    Ok(passages::with_surroundings(hits, &documents, settings, most))
 }
 
 /// The chunks that may be joined with hits, each once.

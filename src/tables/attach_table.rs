@@ -6,18 +6,18 @@ use crate::models::services;
 use crate::pg::condition::Condition;
 use crate::pg::role::{acting_roles, as_owner, as_role_of_name};
 use crate::pg::{report, setting, trigger, wake};
-use crate::tables::row_presence::{Presence, presence};
+use crate::tables::row_presence::{RowPresence, presence};
 use crate::tables::source_tables;
 use crate::tables::sql::changes;
 use crate::tables::sql::changes::What;
 use crate::tables::sql::row_documents;
 use crate::tables::sql::row_documents::RowDocument;
 use crate::tables::sql::sources::table;
-use crate::tables::sql::sources::table::{Member, UserTable};
+use crate::tables::sql::sources::table::{MemberTable, UserTable};
 use crate::tables::sql::sources::{PRINTED, Source, catalog, rows};
 use crate::tenants::quota;
 use crate::tenants::shares;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::json_fields::RowJsonFields;
 use kb_types::quota::Thing;
 use kb_types::sizes;
@@ -54,7 +54,7 @@ const BATCH: usize = 1000;
 pub fn attach_table(kb_id: &str, relation: u32, wanted: WantedTable) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let table = table::find(relation)?
-        .ok_or_else(|| Error::NotFound { what: Object::Table, id: relation.to_string() })?;
+        .ok_or_else(|| Error::NotFound { what: ObjectKind::Table, id: relation.to_string() })?;
     check_table(&table)?;
     let embedder = wanted.adopt.is_some().then(|| services::embedder(&kb.embedder)).transpose()?;
     if let Some(problem) = kb.retrieval.key_problem(wanted.metadata.iter().map(String::as_str)) {
@@ -134,13 +134,13 @@ fn check_readers(kb: &KnowledgeBase) -> Result<()> {
 
 /// Creates the triggers of a source.
 fn create_triggers(source: &Source) -> Result<()> {
-    let create = |member: &Member| table::create_triggers(source, member);
+    let create = |member: &MemberTable| table::create_triggers(source, member);
     // The triggers of the table itself come first: creating them locks the table, so that it gets no further
     // partitions.
     table::members(source.relation)?.first().map_or(Ok(()), create)?;
     let members = table::members(source.relation)?;
     members.iter().skip(1).try_for_each(create)?;
-    let partitions: Vec<i64> = members.iter().skip(1).map(Member::oid).collect();
+    let partitions: Vec<i64> = members.iter().skip(1).map(MemberTable::oid).collect();
     catalog::set_partitions(source.source_no, &partitions)?;
     // ALTER TABLE makes kb follow new partitions, of which there must be none by now.
     members.iter().try_for_each(|member| table::set_firing(source, member))
@@ -161,7 +161,7 @@ fn hide_what_is_no_more(before: &Source, source: &Source) -> Result<()> {
         let Some(last) = documents.last() else { return Ok(()) };
         after = last.document_id;
         let names: Vec<_> = documents.iter().map(RowDocument::name).collect();
-        let Presence { absent, unreadable } = presence(source, &names)?;
+        let RowPresence { absent, unreadable } = presence(source, &names)?;
         let (tenants, keys): (Vec<String>, Vec<String>) = absent
             .into_iter()
             .chain(unreadable)

@@ -9,7 +9,7 @@ use crate::tables::sql::changes;
 use crate::tables::sql::changes::What;
 use crate::tables::sql::row_documents;
 use crate::tables::sql::sources::table;
-use crate::tables::sql::sources::table::Member;
+use crate::tables::sql::sources::table::MemberTable;
 use crate::tables::sql::sources::{Source, catalog};
 use kb_types::error::Result;
 use std::ffi::CStr;
@@ -18,8 +18,8 @@ use std::ffi::CStr;
 const HARDLY_WAITING: &[(&CStr, &CStr)] = &[(c"lock_timeout", c"20ms")];
 
 /// The partitions that a source's table has now, and the oids of those that it no longer has.
-fn compare(source: &Source) -> Result<(Vec<Member>, Vec<i64>)> {
-    let members: Vec<Member> = table::members(source.relation)?.into_iter().skip(1).collect();
+fn compare(source: &Source) -> Result<(Vec<MemberTable>, Vec<i64>)> {
+    let members: Vec<MemberTable> = table::members(source.relation)?.into_iter().skip(1).collect();
     let is_gone = |oid: &i64| !members.iter().any(|member| member.oid() == *oid);
     let gone = source.partitions.iter().copied().filter(is_gone).collect();
     Ok((members, gone))
@@ -32,7 +32,7 @@ fn compare(source: &Source) -> Result<(Vec<Member>, Vec<i64>)> {
 /// partitions.
 pub fn note(source: &Source) -> Result<bool> {
     let (members, gone) = compare(source)?;
-    let new: Vec<Member> =
+    let new: Vec<MemberTable> =
         members.into_iter().filter(|member| !source.partitions.contains(&member.oid())).collect();
     if new.is_empty() && gone.is_empty() {
         return Ok(false);
@@ -59,7 +59,7 @@ pub fn note_gone(source_no: i64, gone: &[i64]) -> Result<()> {
 }
 
 /// Creates the triggers on a partition that has none.
-fn create_triggers(source: &Source, member: &Member) -> Result<()> {
+fn create_triggers(source: &Source, member: &MemberTable) -> Result<()> {
     if table::followed(source.source_no, &[member.oid()])?.is_empty() {
         table::create_triggers(source, member)?;
         table::set_firing(source, member)?;
@@ -75,7 +75,7 @@ pub fn take_up(source_no: i64, source: Option<&Source>) -> Result<()> {
     if let Some(source) = source {
         let (members, left) = compare(source)?;
         gone.extend(left);
-        let oids: Vec<i64> = members.iter().map(Member::oid).collect();
+        let oids: Vec<i64> = members.iter().map(MemberTable::oid).collect();
         catalog::set_partitions(source_no, &oids)?;
         for oid in oids.into_iter().filter(|oid| !source.partitions.contains(oid)) {
             changes::append(source_no, What::Filled, &[], &[oid.to_string()])?;
@@ -91,7 +91,7 @@ pub fn take_up(source_no: i64, source: Option<&Source>) -> Result<()> {
 /// before that moment are found afterwards: the rows of the partition are enqueued, and its documents are
 /// hidden until it is known whether they have rows. If the triggers cannot be created, kb.sources says so.
 /// Returns an error (55P03) if a session has the partition locked. For the worker.
-pub fn follow(source: &Source, member: &Member) -> Result<()> {
+pub fn follow(source: &Source, member: &MemberTable) -> Result<()> {
     if !table::followed(source.source_no, &[member.oid()])?.is_empty() {
         return Ok(());
     }
@@ -108,7 +108,7 @@ pub fn forget() -> Result<()> {
     row_documents::forget_partitions()?;
     for source in catalog::partitioned()? {
         if let Some(source) = relocated(source)? {
-            let oids: Vec<i64> = compare(&source)?.0.iter().map(Member::oid).collect();
+            let oids: Vec<i64> = compare(&source)?.0.iter().map(MemberTable::oid).collect();
             catalog::set_partitions(source.source_no, &oids)?;
         }
     }

@@ -1,7 +1,7 @@
 //! Makes a document of a row of an attached table.
 
 use crate::documents::new_document;
-use crate::documents::new_document::{Content, Given};
+use crate::documents::new_document::{Content, GivenDocument};
 use crate::documents::new_documents::NewDocument;
 use crate::pg::report;
 use crate::settings;
@@ -37,7 +37,7 @@ pub fn of_row(
     if text.trim().is_empty() {
         return Ok(None);
     }
-    let given = Given {
+    let given = GivenDocument {
         external_id,
         content: Content::Text(text),
         metadata: Some(values.metadata),

@@ -13,7 +13,7 @@ const NOT_OF_A_ROW: &[&str] = &["08", "25", "40", "42", "53", "55", "57", "58", 
 
 /// The outcome for the requested rows, by their places.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Presence {
+pub struct RowPresence {
     /// These rows do not exist, are not published, or are not visible to the table's owner.
     pub absent: Vec<usize>,
     /// Reading these rows raises an error.
@@ -21,7 +21,7 @@ pub struct Presence {
 }
 
 /// Looks for rows, given by tenant and external_id. Returns an error if no row can be read.
-pub fn presence(source: &Source, names: &[(&str, &str)]) -> Result<Presence> {
+pub fn presence(source: &Source, names: &[(&str, &str)]) -> Result<RowPresence> {
     let key =
         |(_, external_id): &(&str, &str)| row_key::decode(external_id, source.key.len()).unwrap_or_default();
     let keys: Vec<Vec<String>> = names.iter().map(key).collect();
@@ -35,7 +35,7 @@ pub fn presence(source: &Source, names: &[(&str, &str)]) -> Result<Presence> {
     }
     unreadable.iter().for_each(|place| is_known[*place] = true);
     let absent = (0..names.len()).filter(|place| !is_known[*place]).collect();
-    Ok(Presence { absent, unreadable })
+    Ok(RowPresence { absent, unreadable })
 }
 
 /// Reads rows by ranges of their places, each in a subtransaction. If one of them cannot be read, the range

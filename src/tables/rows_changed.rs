@@ -15,13 +15,13 @@ use crate::pg::condition::Condition;
 use crate::pg::role::{as_owner, as_role_of_name};
 use crate::pg::setting;
 use crate::pg::subtransaction::{in_subtransaction, is_cancel};
-use crate::pg::trigger::{Change, Event, Firing, RowId, TriggerColumns};
+use crate::pg::trigger::{Change, Firing, RowId, TriggerColumns, TriggerEvent};
 use crate::pg::wake;
 use crate::tables::partitions;
 use crate::tables::sql::changes;
 use crate::tables::sql::changes::What;
 use crate::tables::sql::sources::table;
-use crate::tables::sql::sources::table::Member;
+use crate::tables::sql::sources::table::MemberTable;
 use crate::tables::sql::sources::{PRINTED, Source, catalog};
 use kb_types::error::{Error, Result};
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ thread_local! {
 pub fn rows_changed(firing: &Firing) -> Result<()> {
     let Some(source) = source(firing)? else { return Ok(()) };
     let mut changes = ChangeRecorder::new(&source);
-    if firing.event() == Event::Truncate {
+    if firing.event() == TriggerEvent::Truncate {
         return truncated(firing, &source, &mut changes);
     }
     let Some(columns) = columns(firing, &source) else {
@@ -82,7 +82,7 @@ fn truncated(firing: &Firing, source: &Source, changes: &mut ChangeRecorder) -> 
         return changes.note(What::Truncated);
     }
     as_owner(|| {
-        let oids: Vec<i64> = table::members(firing.relation())?.iter().map(Member::oid).collect();
+        let oids: Vec<i64> = table::members(firing.relation())?.iter().map(MemberTable::oid).collect();
         partitions::note_gone(source.source_no, &oids)
     })?;
     wake::at_commit(source.kb_no);

@@ -3,7 +3,7 @@
 use crate::pg::role::as_owner;
 use crate::pg::{tenant_roles, txn};
 use crate::tables::sql::sources::table;
-use crate::tables::sql::sources::table::{Located, Member};
+use crate::tables::sql::sources::table::{Located, MemberTable};
 use crate::tables::sql::sources::{Source, catalog};
 use crate::tables::sql::{changes, row_documents};
 use crate::tenants::bindings;
@@ -85,7 +85,7 @@ pub fn detach(source: &Source) -> Result<()> {
 /// Drops a source's triggers on its table and on all partitions that it has or had. Must run as the owner.
 pub fn drop_triggers(source: &Source) -> Result<()> {
     let relation = table::locate(source)?.map_or(source.relation, |found| found.relation);
-    let mut relations: Vec<i64> = table::members(relation)?.iter().map(Member::oid).collect();
+    let mut relations: Vec<i64> = table::members(relation)?.iter().map(MemberTable::oid).collect();
     relations.extend(&source.partitions);
     table::drop_triggers(source.source_no, &relations)
 }

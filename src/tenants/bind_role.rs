@@ -2,7 +2,7 @@
 
 use crate::pg::role::{self, as_owner};
 use crate::tenants::sql::bindings;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::id;
 
 /// The roles that CREATE EXTENSION makes. Every user of kb has the rights of one of them.
@@ -16,7 +16,7 @@ pub fn bind_role(role_name: &str, tenant: &str) -> Result<bool> {
         return Err(Error::Argument { argument: "tenant", problem });
     }
     match role::bypasses(role_name) {
-        None => return Err(Error::NotFound { what: Object::Role, id: role_name.into() }),
+        None => return Err(Error::NotFound { what: ObjectKind::Role, id: role_name.into() }),
         Some(true) => {
             return refused(format!(
                 "\"{role_name}\" is a superuser or has BYPASSRLS: row-level security does not bind it"

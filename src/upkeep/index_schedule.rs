@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_secs(2);
 const LONGEST: Duration = Duration::from_secs(600);
 
 #[derive(Default)]
-struct Entry {
+struct ScheduledIndex {
     /// It is to be looked at: it got vectors, say.
     is_due: bool,
     /// How often it had to pause.
@@ -23,7 +23,7 @@ const HOPELESS: u32 = 4;
 
 /// Tables by what identifies them: those that got vectors, and those whose index was asked for and is not
 /// there.
-pub struct IndexSchedule<T>(HashMap<T, Entry>);
+pub struct IndexSchedule<T>(HashMap<T, ScheduledIndex>);
 
 impl<T> Default for IndexSchedule<T> {
     fn default() -> Self {
@@ -36,13 +36,15 @@ impl<T: Clone + Eq + Hash> IndexSchedule<T> {
     pub fn note(&mut self, table: &T) {
         match self.0.get_mut(table) {
             Some(entry) => entry.is_due = true,
-            None => drop(self.0.insert(table.clone(), Entry { is_due: true, ..Entry::default() })),
+            None => drop(
+                self.0.insert(table.clone(), ScheduledIndex { is_due: true, ..ScheduledIndex::default() }),
+            ),
         }
     }
 
     /// The tables to be looked at now.
     pub fn due(&self, now: Instant) -> Vec<T> {
-        let is_due = |entry: &Entry| entry.is_due && entry.resume_at.is_none_or(|at| at <= now);
+        let is_due = |entry: &ScheduledIndex| entry.is_due && entry.resume_at.is_none_or(|at| at <= now);
         self.0.iter().filter(|(_, entry)| is_due(entry)).map(|(table, _)| table.clone()).collect()
     }
 
@@ -84,7 +86,7 @@ impl<T: Clone + Eq + Hash> IndexSchedule<T> {
         self.pause(table, now).is_due = true;
     }
 
-    fn pause(&mut self, table: &T, now: Instant) -> &mut Entry {
+    fn pause(&mut self, table: &T, now: Instant) -> &mut ScheduledIndex {
         let entry = self.0.entry(table.clone()).or_default();
         let pause = FIRST.saturating_mul(1 << entry.pauses.min(16)).min(LONGEST);
         entry.pauses += 1;

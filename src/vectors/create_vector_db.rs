@@ -3,7 +3,7 @@
 use crate::pg::role::as_owner;
 use crate::vectors::sql::VectorDb;
 use crate::vectors::sql::vector_dbs;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::vector_db::Element;
 use kb_types::{Metric, VectorDbConfig, VectorDbType, id};
 use serde_json::Value;
@@ -49,7 +49,7 @@ pub fn create_vector_db(id: &str, kind: &str, dimension: i32, metric: &str, conf
             vector_db.check_free()?;
         }
         if !vector_dbs::insert(id, &vector_db)? {
-            return Err(Error::AlreadyExists { what: Object::VectorDb, id: id.into() });
+            return Err(Error::AlreadyExists { what: ObjectKind::VectorDb, id: id.into() });
         }
         vector_db.store().create()
     })
@@ -58,10 +58,14 @@ pub fn create_vector_db(id: &str, kind: &str, dimension: i32, metric: &str, conf
 /// Drops a vector database. Refused while a knowledge base uses it.
 pub fn drop_vector_db(id: &str) -> Result<()> {
     let vector_db =
-        vector_dbs::find(id)?.ok_or_else(|| Error::NotFound { what: Object::VectorDb, id: id.into() })?;
+        vector_dbs::find(id)?.ok_or_else(|| Error::NotFound { what: ObjectKind::VectorDb, id: id.into() })?;
     as_owner(|| {
         if vector_dbs::uses(id, &vector_db)? > 0 {
-            return Err(Error::InUse { what: Object::VectorDb, id: id.into(), by: "knowledge bases".into() });
+            return Err(Error::InUse {
+                what: ObjectKind::VectorDb,
+                id: id.into(),
+                by: "knowledge bases".into(),
+            });
         }
         vector_dbs::delete(id)?;
         vector_db.store().remove()

@@ -4,9 +4,9 @@ use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, request, rows};
 use kb_gateway::cancellation::CancellationToken;
 use kb_gateway::embed::queue_registry::EmbedRequest;
-use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::access::EgressSettings;
 use kb_gateway::endpoint::egress::AllowedHosts;
-use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::EmbedReply;
 use kb_gateway::provider::names;
 use kb_gateway::turns::Urgency;
 use kb_types::ServiceKind;
@@ -24,10 +24,10 @@ fn start(config: Value) -> (Stub, Gateway, Embedder) {
 /// A gateway that asks provider http at this machine, too.
 fn anywhere() -> Gateway {
     let allowed_hosts = AllowedHosts::parse("127.0.0.1").unwrap();
-    Gateway::with(Settings { allowed_hosts, ..Settings::default() })
+    Gateway::with(EgressSettings { allowed_hosts, ..EgressSettings::default() })
 }
 
-fn errors(embedded: Embedded) -> Vec<Error> {
+fn errors(embedded: EmbedReply) -> Vec<Error> {
     embedded.failed.into_iter().map(|(_, fault)| fault.into()).collect()
 }
 

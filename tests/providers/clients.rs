@@ -26,7 +26,7 @@ impl Gateway {
             model_dir: PathBuf::new(),
             model_threads: 0,
             query_cache_size: 0,
-            endpoints: access::Settings::default(),
+            endpoints: access::EgressSettings::default(),
         };
         let server = Server::start(dir.path().join("socket").to_str().unwrap(), settings).unwrap();
         Gateway { dir, _server: server }

@@ -2,7 +2,7 @@
 
 use crate::stub::{Fault, Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};
-use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::EmbedReply;
 use kb_gateway::turns::Urgency;
 use kb_types::embedder::{Embedder, Kind};
 use kb_types::error::Error;
@@ -14,7 +14,7 @@ fn stub() -> Stub {
     Stub::start(Options { key: Some(KEY.into()), latency, ..Options::default() })
 }
 
-fn ask(gateway: &Gateway, embedder: &Embedder, count: usize) -> Embedded {
+fn ask(gateway: &Gateway, embedder: &Embedder, count: usize) -> EmbedReply {
     let texts: Vec<String> = (0..count).map(|i| format!("text {i}")).collect();
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let request = request(embedder, Kind::Document, Urgency::Ingest, &texts);
@@ -106,7 +106,7 @@ fn a_batch_that_is_always_throttled_is_given_back_while_others_succeed() {
     assert!(sent.iter().all(|seen| seen.texts.len() == 8));
 }
 
-fn assert_paused(embedded: Embedded) {
+fn assert_paused(embedded: EmbedReply) {
     for (_, fault) in embedded.failed {
         let error: Error = fault.into();
         assert!(matches!(error, Error::Paused { of_tenant: false, .. }), "{error}");

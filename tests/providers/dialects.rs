@@ -2,7 +2,7 @@
 
 use crate::stub::{Kind as SeenKind, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder};
-use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::access::EgressSettings;
 use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_gateway::provider::names;
 use kb_types::ServiceKind;
@@ -10,8 +10,8 @@ use kb_types::embedder::Kind;
 use serde_json::json;
 
 /// Provider http reaches this machine only if it is named.
-fn at_the_stub() -> Settings {
-    Settings { allowed_hosts: AllowedHosts::parse("127.0.0.1").unwrap(), ..Settings::default() }
+fn at_the_stub() -> EgressSettings {
+    EgressSettings { allowed_hosts: AllowedHosts::parse("127.0.0.1").unwrap(), ..EgressSettings::default() }
 }
 
 fn stub() -> Stub {

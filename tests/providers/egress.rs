@@ -2,7 +2,7 @@
 
 use crate::stub::{Options, Stub};
 use crate::support::{Gateway, KEY, embedder, request};
-use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::access::EgressSettings;
 use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_gateway::endpoint::secret_reference::{Reference, Sources, Variables};
 use kb_gateway::turns::Urgency;
@@ -26,11 +26,11 @@ fn provider_http_does_not_reach_this_machine_unless_it_is_named() {
     // Other providers may reach it, and so may http once the host is named.
     gateway.vectors(&embedder(&stub, "openai", json!({})), Kind::Document, &["a"]);
     let allowed_hosts = AllowedHosts::parse("127.0.0.1").unwrap();
-    gateway.queues.configure(Settings { allowed_hosts, ..Settings::default() });
+    gateway.queues.configure(EgressSettings { allowed_hosts, ..EgressSettings::default() });
     gateway.vectors(&free, Kind::Document, &["a"]);
     assert_eq!(stub.request_count(), 2);
     // But not when it is no longer named.
-    gateway.queues.configure(Settings::default());
+    gateway.queues.configure(EgressSettings::default());
     assert!(gateway.ask(&free, Kind::Document, &["a"]).is_err());
     assert_eq!(stub.request_count(), 2);
 }
@@ -58,7 +58,7 @@ fn a_variable_that_is_listed_is_sent_as_the_key() {
     request.access.reference = Some(Reference::Env("PATH".into()));
     request.access.stored = None;
     let secrets = Sources { variables: Variables::parse("PATH").unwrap(), ..Sources::default() };
-    let gateway = Gateway::with(Settings { secrets, ..Settings::default() });
+    let gateway = Gateway::with(EgressSettings { secrets, ..EgressSettings::default() });
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert_eq!((embedded.failed, stub.complaints()), (vec![], vec![]));
 }

@@ -5,7 +5,7 @@ use crate::support::{Gateway, KEY, embedder, request};
 use kb_gateway::cancellation::CancellationToken;
 use kb_gateway::embed::queue_registry::EmbedRequest;
 use kb_gateway::endpoint::budget::Spent;
-use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::EmbedReply;
 use kb_gateway::turns::{Urgency, Whose};
 use kb_types::embedder::{Embedder, Kind};
 use kb_types::error::Error;
@@ -34,7 +34,7 @@ fn texts(name: &str, count: usize) -> Vec<String> {
     (0..count).map(|i| format!("{name} {i}")).collect()
 }
 
-fn errors(embedded: Embedded) -> Vec<Error> {
+fn errors(embedded: EmbedReply) -> Vec<Error> {
     embedded.failed.into_iter().map(|(_, fault)| fault.into()).collect()
 }
 

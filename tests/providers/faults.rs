@@ -2,11 +2,11 @@
 
 use crate::stub::{Fault, Options, Stub, vector};
 use crate::support::{Gateway, KEY, close, embedder, request, rows};
-use kb_gateway::endpoint::access::Settings;
+use kb_gateway::endpoint::access::EgressSettings;
 use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::{Reference, Sources};
-use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::EmbedReply;
 use kb_gateway::turns::Urgency;
 use kb_types::embedder::{Embedder, Kind};
 use kb_types::error::Error;
@@ -20,7 +20,7 @@ fn start() -> (Stub, Gateway, Embedder) {
 }
 
 /// The texts that failed, by position.
-fn failed(embedded: &Embedded) -> Vec<u32> {
+fn failed(embedded: &EmbedReply) -> Vec<u32> {
     embedded.failed.iter().map(|(text, _)| *text).collect()
 }
 
@@ -257,7 +257,7 @@ fn a_secret_goes_to_no_other_host_than_the_one_it_is_bound_to() {
 fn a_host_that_is_not_allowed_is_not_connected_to() {
     let (stub, _, mut embedder) = start();
     let allowed_hosts = AllowedHosts::parse("api.openai.com").unwrap();
-    let gateway = Gateway::with(Settings { allowed_hosts, ..Settings::default() });
+    let gateway = Gateway::with(EgressSettings { allowed_hosts, ..EgressSettings::default() });
     let error = gateway.ask(&embedder, Kind::Document, &["a"]).unwrap_err();
     assert!(error.to_string().contains("kb.allowed_hosts"), "{error}");
     embedder.base_url = Some("http://169.254.169.254/v1".into());
@@ -271,7 +271,7 @@ fn a_key_file_is_read_again_for_every_request() {
     let (stub, _, embedder) = start();
     let dir = tempfile::tempdir().unwrap();
     let secrets = Sources { dir: Some(dir.path().into()), ..Sources::default() };
-    let settings = Settings { secrets, ..Settings::default() };
+    let settings = EgressSettings { secrets, ..EgressSettings::default() };
     let gateway = Gateway::with(settings);
     let ask = || {
         let mut request = request(&embedder, Kind::Document, Urgency::Ingest, &["a"]);

@@ -3,13 +3,13 @@
 use crate::stub::Stub;
 use kb_gateway::cancellation::CancellationToken;
 use kb_gateway::embed::queue_registry::{EmbedRequest, Queues};
-use kb_gateway::endpoint::access::{Access, Settings};
+use kb_gateway::endpoint::access::{Access, EgressSettings};
 use kb_gateway::endpoint::budget::Spent;
 use kb_gateway::endpoint::egress::origin;
 use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::Reference;
 use kb_gateway::endpoint::usage::Usage;
-use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::EmbedReply;
 use kb_gateway::turns::{Urgency, Whose};
 use kb_types::embedder::{Embedder, EmbedderConfig, Kind};
 use kb_types::error::Error;
@@ -25,16 +25,16 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new() -> Gateway {
-        Gateway::with(Settings::default())
+        Gateway::with(EgressSettings::default())
     }
 
-    pub fn with(settings: Settings) -> Gateway {
+    pub fn with(settings: EgressSettings) -> Gateway {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         Gateway { runtime, queues: Queues::new(settings) }
     }
 
-    pub fn ask(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Result<Embedded, Error> {
+    pub fn ask(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Result<EmbedReply, Error> {
         self.runtime.block_on(self.queues.embed(request(embedder, kind, Urgency::Ingest, texts)))
     }
 
@@ -75,7 +75,7 @@ pub fn request(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]
     }
 }
 
-pub fn rows(embedded: &Embedded) -> Vec<Vec<f32>> {
+pub fn rows(embedded: &EmbedReply) -> Vec<Vec<f32>> {
     embedded.vectors.numbers().chunks(embedded.vectors.dimension).map(<[f32]>::to_vec).collect()
 }
 

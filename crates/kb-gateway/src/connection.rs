@@ -41,7 +41,7 @@ struct Outgoing {
 }
 
 /// Handles requests.
-pub trait Service: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// Answers a request from the connection with this number. Work that keeps the texts of the request must
     /// keep `memory`, too, because it may continue after the client has left.
     fn answer(
@@ -55,14 +55,14 @@ pub trait Service: Send + Sync + 'static {
 /// The open connections, and the memory for their requests.
 pub struct Connections {
     most: usize,
-    state: Mutex<Open>,
+    state: Mutex<OpenConnections>,
     closed: Notify,
     questions: Arc<Memory>,
     requests: Arc<Memory>,
 }
 
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     last: u64,
     connections: HashMap<u64, Arc<Activity>>,
 }
@@ -159,12 +159,12 @@ impl Connections {
 }
 
 /// Serves a client until it leaves.
-pub async fn serve<S: Service>(stream: UnixStream, connections: Arc<Connections>, service: Arc<S>) {
+pub async fn serve<S: Handler>(stream: UnixStream, connections: Arc<Connections>, service: Arc<S>) {
     let (number, activity) = connections.open();
     let (reader, writer) = stream.into_split();
     let (outbox, outgoing) = mpsc::channel::<Outgoing>(OUTBOX);
     let writing = tokio::spawn(write(writer, outgoing, Arc::clone(&connections.requests)));
-    let client = Client {
+    let client = RequestReader {
         number,
         activity: Arc::clone(&activity),
         connections: Arc::clone(&connections),
@@ -184,7 +184,7 @@ pub async fn serve<S: Service>(stream: UnixStream, connections: Arc<Connections>
 }
 
 /// Reads the requests of a client.
-struct Client<S> {
+struct RequestReader<S> {
     number: u64,
     activity: Arc<Activity>,
     connections: Arc<Connections>,
@@ -192,7 +192,7 @@ struct Client<S> {
     outbox: mpsc::Sender<Outgoing>,
 }
 
-impl<S: Service> Client<S> {
+impl<S: Handler> RequestReader<S> {
     /// Reads requests, as memory for each becomes free, until the client leaves or sends something else.
     async fn read(&self, mut reader: OwnedReadHalf) -> Option<()> {
         let share = Share::default();

@@ -26,7 +26,7 @@ struct Held {
     may_answer: Notify,
 }
 
-impl Service for Held {
+impl Handler for Held {
     async fn answer(self: &Arc<Self>, _: Request, _: u64, _: Arc<Reservation>) -> Result<Response> {
         self.begun.notify_one();
         self.may_answer.notified().await;
@@ -38,7 +38,7 @@ impl Service for Held {
 #[derive(Default)]
 struct Slow(AtomicUsize);
 
-impl Service for Slow {
+impl Handler for Slow {
     async fn answer(self: &Arc<Self>, request: Request, _: u64, _: Arc<Reservation>) -> Result<Response> {
         if request.is_done_first() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -193,14 +193,14 @@ pub fn decode<T: for<'de> Deserialize<'de>>(content: &[u8]) -> Result<Envelope<T
 
 #[cfg(test)]
 mod tests {
-    use super::super::protocol::{Client, Embedded, Response, Usage, Vectors};
+    use super::super::protocol::{Client, EmbedReply, Response, Usage, Vectors};
     use super::*;
     use kb_types::{Embedder, Kind};
 
     #[test]
     fn vectors_survive_the_wire() {
         let vectors = Vectors::new(2, &[vec![1.0, -0.5], vec![f32::MIN_POSITIVE, 3e7]]);
-        let embedded = Embedded { vectors: vectors.clone(), failed: vec![], usage: Usage::default() };
+        let embedded = EmbedReply { vectors: vectors.clone(), failed: vec![], usage: Usage::default() };
         let frame = encode(7, Response::Embedded(embedded.clone())).unwrap();
         let length = frame_length([frame[0], frame[1], frame[2], frame[3]]).unwrap();
         assert_eq!(length, frame.len() - 4);

@@ -85,7 +85,7 @@ const AWAKE: Duration = Duration::from_micros(500);
 const GATHER: u32 = 8;
 
 #[derive(Default)]
-struct Queue {
+struct ModelQueue {
     turns: Turns<Task>,
     closed: bool,
 }
@@ -97,7 +97,7 @@ pub struct Models {
 }
 
 struct Shared {
-    queue: Mutex<Queue>,
+    queue: Mutex<ModelQueue>,
     filled: Condvar,
     loaded: LoadedModels,
     /// How many threads compute. 0 means one for each core.
@@ -108,7 +108,7 @@ impl Models {
     /// Starts the computing threads. Signals must be blocked.
     pub fn start(model_dir: PathBuf, threads: usize) -> std::io::Result<Models> {
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue::default()),
+            queue: Mutex::new(ModelQueue::default()),
             filled: Condvar::new(),
             loaded: LoadedModels::new(model_dir),
             threads: AtomicUsize::new(threads),

@@ -7,11 +7,11 @@ use tokio::sync::oneshot;
 
 /// A number of places, which are given to waiters in the order of [`Turns`].
 pub struct Places {
-    state: Mutex<State>,
+    state: Mutex<PlacesState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PlacesState {
     total: usize,
     taken: usize,
     waiting: Turns<oneshot::Sender<Place>>,
@@ -24,7 +24,7 @@ pub struct Place {
 
 impl Places {
     pub fn new(count: usize) -> Arc<Places> {
-        Arc::new(Places { state: Mutex::new(State { total: count, ..State::default() }) })
+        Arc::new(Places { state: Mutex::new(PlacesState { total: count, ..PlacesState::default() }) })
     }
 
     /// Changes the number of places. If more are taken, places that are given back are withdrawn.

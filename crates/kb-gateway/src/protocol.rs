@@ -68,7 +68,7 @@ impl Request {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Response {
-    Embedded(Embedded),
+    Embedded(EmbedReply),
     /// A score for each text. Larger scores are better.
     Reranked(Vec<f64>),
     Chatted(String),
@@ -82,7 +82,7 @@ pub enum Response {
     Health(Health),
     /// The gateway is alive, but waits for memory before it continues to read.
     Alive,
-    Error(Fault),
+    Error(WireError),
 }
 
 /// A question and its answer, as in kb.query_log.
@@ -141,15 +141,15 @@ pub struct UsageRow {
 
 /// The vectors of the texts that got one, in order, and the errors of the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Embedded {
+pub struct EmbedReply {
     pub vectors: Vectors,
     /// The index of the text, and the error.
-    pub failed: Vec<(u32, Fault)>,
+    pub failed: Vec<(u32, WireError)>,
     pub usage: Usage,
 }
 
-impl Embedded {
-    pub fn new(dimension: usize, results: Vec<Result<Vec<f32>>>, usage: Usage) -> Embedded {
+impl EmbedReply {
+    pub fn new(dimension: usize, results: Vec<Result<Vec<f32>>>, usage: Usage) -> EmbedReply {
         let (mut vectors, mut failed) = (Vec::with_capacity(results.len()), Vec::new());
         for (i, result) in results.into_iter().enumerate() {
             match result {
@@ -157,7 +157,7 @@ impl Embedded {
                 Err(error) => failed.push((i as u32, error.into())),
             }
         }
-        Embedded { vectors: Vectors::new(dimension, &vectors), failed, usage }
+        EmbedReply { vectors: Vectors::new(dimension, &vectors), failed, usage }
     }
 }
 
@@ -201,7 +201,7 @@ pub struct Health {
 
 /// The form of an [`Error`] on the socket.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Fault {
+pub enum WireError {
     ModelFiles { model: String, problem: String },
     InputTooLong { model: String, tokens: usize, limit: usize },
     Embedding { embedder: String, problem: String },
@@ -216,49 +216,57 @@ pub enum Fault {
     Internal(String),
 }
 
-impl From<Error> for Fault {
+impl From<Error> for WireError {
     fn from(error: Error) -> Self {
         match error {
-            Error::ModelFiles { model, problem } => Fault::ModelFiles { model, problem },
-            Error::InputTooLong { model, tokens, limit } => Fault::InputTooLong { model, tokens, limit },
-            Error::Embedding { embedder, problem } => Fault::Embedding { embedder, problem },
-            Error::Configuration { object, problems, .. } => Fault::Configuration { object, problems },
+            Error::ModelFiles { model, problem } => WireError::ModelFiles { model, problem },
+            Error::InputTooLong { model, tokens, limit } => WireError::InputTooLong { model, tokens, limit },
+            Error::Embedding { embedder, problem } => WireError::Embedding { embedder, problem },
+            Error::Configuration { object, problems, .. } => WireError::Configuration { object, problems },
             Error::ProviderUnavailable { provider, available } => {
-                Fault::ProviderUnavailable { provider, available }
+                WireError::ProviderUnavailable { provider, available }
             }
-            Error::Provider { embedder, problem, passing } => Fault::Provider { embedder, problem, passing },
+            Error::Provider { embedder, problem, passing } => {
+                WireError::Provider { embedder, problem, passing }
+            }
             Error::Paused { embedder, problem, retry_after_ms, of_tenant } => {
-                Fault::Paused { embedder, problem, retry_after_ms, of_tenant }
+                WireError::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
-            Error::Service { kind, id, problem, passing } => Fault::Service { kind, id, problem, passing },
-            Error::ServicePaused { kind, id, problem } => Fault::ServicePaused { kind, id, problem },
-            Error::TooLarge { what, size, limit } => Fault::TooLarge { what, size, limit },
-            Error::Gateway { problem } => Fault::Gateway { problem },
-            Error::Internal(message) => Fault::Internal(message),
-            other => Fault::Internal(other.to_string()),
+            Error::Service { kind, id, problem, passing } => {
+                WireError::Service { kind, id, problem, passing }
+            }
+            Error::ServicePaused { kind, id, problem } => WireError::ServicePaused { kind, id, problem },
+            Error::TooLarge { what, size, limit } => WireError::TooLarge { what, size, limit },
+            Error::Gateway { problem } => WireError::Gateway { problem },
+            Error::Internal(message) => WireError::Internal(message),
+            other => WireError::Internal(other.to_string()),
         }
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
+impl From<WireError> for Error {
+    fn from(fault: WireError) -> Self {
         match fault {
-            Fault::ModelFiles { model, problem } => Error::ModelFiles { model, problem },
-            Fault::InputTooLong { model, tokens, limit } => Error::InputTooLong { model, tokens, limit },
-            Fault::Embedding { embedder, problem } => Error::Embedding { embedder, problem },
-            Fault::Configuration { object, problems } => Error::configuration(object, problems),
-            Fault::ProviderUnavailable { provider, available } => {
+            WireError::ModelFiles { model, problem } => Error::ModelFiles { model, problem },
+            WireError::InputTooLong { model, tokens, limit } => Error::InputTooLong { model, tokens, limit },
+            WireError::Embedding { embedder, problem } => Error::Embedding { embedder, problem },
+            WireError::Configuration { object, problems } => Error::configuration(object, problems),
+            WireError::ProviderUnavailable { provider, available } => {
                 Error::ProviderUnavailable { provider, available }
             }
-            Fault::Provider { embedder, problem, passing } => Error::Provider { embedder, problem, passing },
-            Fault::Paused { embedder, problem, retry_after_ms, of_tenant } => {
+            WireError::Provider { embedder, problem, passing } => {
+                Error::Provider { embedder, problem, passing }
+            }
+            WireError::Paused { embedder, problem, retry_after_ms, of_tenant } => {
                 Error::Paused { embedder, problem, retry_after_ms, of_tenant }
             }
-            Fault::Service { kind, id, problem, passing } => Error::Service { kind, id, problem, passing },
-            Fault::ServicePaused { kind, id, problem } => Error::ServicePaused { kind, id, problem },
-            Fault::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
-            Fault::Gateway { problem } => Error::Gateway { problem },
-            Fault::Internal(message) => Error::Internal(message),
+            WireError::Service { kind, id, problem, passing } => {
+                Error::Service { kind, id, problem, passing }
+            }
+            WireError::ServicePaused { kind, id, problem } => Error::ServicePaused { kind, id, problem },
+            WireError::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
+            WireError::Gateway { problem } => Error::Gateway { problem },
+            WireError::Internal(message) => Error::Internal(message),
         }
     }
 }
@@ -270,10 +278,10 @@ mod tests {
     #[test]
     fn a_fault_keeps_its_kind() {
         let error = Error::InputTooLong { model: "m".into(), tokens: 300, limit: 256 };
-        assert_eq!(Error::from(Fault::from(error.clone())), error);
+        assert_eq!(Error::from(WireError::from(error.clone())), error);
         let error = Error::TooLarge { what: "a text".into(), size: 9, limit: 8 };
-        assert_eq!(Error::from(Fault::from(error.clone())), error);
+        assert_eq!(Error::from(WireError::from(error.clone())), error);
         let error = Error::Internal("a text was not answered".into());
-        assert_eq!(Error::from(Fault::from(error.clone())), error);
+        assert_eq!(Error::from(WireError::from(error.clone())), error);
     }
 }

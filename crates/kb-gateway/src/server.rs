@@ -2,7 +2,7 @@
 
 use super::asked::Asked;
 use super::cancellation::CancellationToken;
-use super::connection::{self, Connections, Service};
+use super::connection::{self, Connections, Handler};
 use super::embed::query_cache::{self, QueryCache};
 use super::embed::queue_registry::{EmbedRequest, Queues};
 use super::endpoint::access;
@@ -10,7 +10,7 @@ use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
 use super::models::Models;
 use super::places::Places;
-use super::protocol::{Client, Embedded, Health, Request, Response};
+use super::protocol::{Client, EmbedReply, Health, Request, Response};
 use super::provider;
 use super::query_log::QueryLog;
 use super::query_usage::QueryUsage;
@@ -35,10 +35,10 @@ pub struct Settings {
     /// How many threads compute. 0 means one for each core.
     pub model_threads: usize,
     pub query_cache_size: usize,
-    pub endpoints: access::Settings,
+    pub endpoints: access::EgressSettings,
 }
 
-struct State {
+struct ServerState {
     models: Models,
     queues: Queues,
     services: Services,
@@ -53,7 +53,7 @@ struct State {
 /// A running gateway, which ends when this is dropped.
 pub struct Server {
     runtime: Option<Runtime>,
-    state: Arc<State>,
+    state: Arc<ServerState>,
 }
 
 /// A queue that is idle for this long is closed, and its key is forgotten.
@@ -67,7 +67,7 @@ impl Server {
     pub fn start(socket: &str, settings: Settings) -> Result<Server> {
         let problem =
             |what: &str, e: std::io::Error| Error::Gateway { problem: format!("cannot {what}: {e}") };
-        let state = State::new(settings).map_err(|e| problem("start its model thread", e))?;
+        let state = ServerState::new(settings).map_err(|e| problem("start its model thread", e))?;
         let state = Arc::new(state);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -130,7 +130,7 @@ impl Drop for Server {
     }
 }
 
-impl Service for State {
+impl Handler for ServerState {
     async fn answer(
         self: &Arc<Self>,
         request: Request,
@@ -208,10 +208,10 @@ impl Service for State {
     }
 }
 
-impl State {
-    fn new(settings: Settings) -> std::io::Result<State> {
+impl ServerState {
+    fn new(settings: Settings) -> std::io::Result<ServerState> {
         let queues = Queues::new(settings.endpoints.clone());
-        Ok(State {
+        Ok(ServerState {
             models: Models::start(settings.model_dir.clone(), settings.model_threads)?,
             services: Services::new(queues.endpoints()),
             queues,
@@ -253,7 +253,7 @@ impl State {
 }
 
 /// Counts the tokens of each text. The tokeniser splits long texts, so it needs little memory.
-fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
+fn count_tokens(state: &ServerState, embedder: &Embedder, texts: &[String]) -> Result<Vec<u32>> {
     let dir = lock(&state.settings).model_dir.clone();
     let tokenizer = Tokenizer::for_embedder(embedder, &dir)?;
     texts.iter().map(|text| Ok(tokenizer.count(text, &Bounds::none())? as u32)).collect()
@@ -261,7 +261,7 @@ fn count_tokens(state: &State, embedder: &Embedder, texts: &[String]) -> Result<
 
 /// Embeds a question or a bulk call at a provider, as long as the client waits.
 async fn ask_provider(
-    state: &Arc<State>,
+    state: &Arc<ServerState>,
     mut request: EmbedRequest,
     kb_no: i64,
     patience: Option<Duration>,
@@ -281,7 +281,7 @@ async fn ask_provider(
 
 /// Calls a reranker or chat model, as long as the client waits.
 async fn ask_service(
-    state: &Arc<State>,
+    state: &Arc<ServerState>,
     asked: Asked,
     client: Client,
     connection: u64,
@@ -312,14 +312,14 @@ async fn ask_service(
 }
 
 /// Embeds by a local model or at a provider, or takes the vector of a repeated question from the cache.
-async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embedded> {
+async fn embed(state: &ServerState, request: EmbedRequest, kb_no: i64) -> Result<EmbedReply> {
     let dimension = request.embedder.dimension;
     let is_remote = provider::find(ServiceKind::Embedder, &request.embedder.provider).is_some();
     let key = state.cache_key(&request, is_remote)?;
     let asking = request.whose.clone();
     let model_dir = lock(&state.settings).model_dir.clone();
     if let Some(vector) = key.and_then(|key| state.cache.get(&asking, &key)) {
-        return Ok(Embedded::new(dimension, vec![Ok(vector)], Usage::default()));
+        return Ok(EmbedReply::new(dimension, vec![Ok(vector)], Usage::default()));
     }
     let embedded = if is_remote {
         let Whose { database, tenant, .. } = request.whose.clone();
@@ -334,7 +334,7 @@ async fn embed(state: &State, request: EmbedRequest, kb_no: i64) -> Result<Embed
     } else {
         let EmbedRequest { embedder, kind, urgency, whose, texts, .. } = request;
         let vectors = state.models.embed(&embedder, kind, urgency, &whose, texts).await?;
-        Embedded::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
+        EmbedReply::new(dimension, vectors.into_iter().map(Ok).collect(), Usage::default())
     };
     if let Some(key) = key.filter(|_| embedded.failed.is_empty()) {
         // A model of the same name in another directory has other vectors.

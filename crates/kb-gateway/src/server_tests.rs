@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Applies other settings while it computes its first vector.
 struct Changes {
-    state: Arc<OnceLock<Arc<State>>>,
+    state: Arc<OnceLock<Arc<ServerState>>>,
     settings: Settings,
     asked: Arc<AtomicUsize>,
 }
@@ -36,7 +36,7 @@ fn asked(settings: Settings) -> usize {
         base_url: None,
         config: Default::default(),
     };
-    let state = Arc::new(State::new(before()).unwrap());
+    let state = Arc::new(ServerState::new(before()).unwrap());
     let (known, asked) = (Arc::new(OnceLock::new()), Arc::new(AtomicUsize::new(0)));
     let model =
         || Changes { state: Arc::clone(&known), settings: settings.clone(), asked: Arc::clone(&asked) };

@@ -52,19 +52,19 @@ pub struct Whose {
 
 /// Waiting items, in the order in which they are served.
 pub struct Turns<T> {
-    classes: [Class<T>; 3],
+    classes: [TurnClass<T>; 3],
 }
 
 type Tenants<T> = Ring<(u32, String), Ring<u64, VecDeque<T>>>;
 
-struct Class<T> {
+struct TurnClass<T> {
     tenants: Tenants<T>,
     /// The number of items.
     count: usize,
     passed_over: u32,
 }
 
-impl<T> Class<T> {
+impl<T> TurnClass<T> {
     fn pop(&mut self) -> Option<T> {
         let item = self.tenants.pop();
         self.count -= usize::from(item.is_some());
@@ -74,7 +74,7 @@ impl<T> Class<T> {
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        let class = || Class { tenants: Ring::default(), count: 0, passed_over: 0 };
+        let class = || TurnClass { tenants: Ring::default(), count: 0, passed_over: 0 };
         Turns { classes: [class(), class(), class()] }
     }
 }
@@ -135,14 +135,14 @@ impl<T> Turns<T> {
 }
 
 /// A queue with its own order.
-trait Queue: Default {
+trait Discipline: Default {
     type Item;
     fn is_empty(&self) -> bool;
     fn peek(&self) -> Option<&Self::Item>;
     fn pop(&mut self) -> Option<Self::Item>;
 }
 
-impl<T> Queue for VecDeque<T> {
+impl<T> Discipline for VecDeque<T> {
     type Item = T;
 
     fn is_empty(&self) -> bool {
@@ -170,7 +170,7 @@ impl<K, Q> Default for Ring<K, Q> {
     }
 }
 
-impl<K: Clone + Eq + Hash, Q: Queue> Ring<K, Q> {
+impl<K: Clone + Eq + Hash, Q: Discipline> Ring<K, Q> {
     fn of(&mut self, key: K) -> &mut Q {
         if !self.queues.contains_key(&key) {
             self.order.push_back(key.clone());
@@ -179,7 +179,7 @@ impl<K: Clone + Eq + Hash, Q: Queue> Ring<K, Q> {
     }
 }
 
-impl<K: Clone + Eq + Hash, Q: Queue> Queue for Ring<K, Q> {
+impl<K: Clone + Eq + Hash, Q: Discipline> Discipline for Ring<K, Q> {
     type Item = Q::Item;
 
     fn is_empty(&self) -> bool {

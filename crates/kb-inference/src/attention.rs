@@ -16,7 +16,7 @@ const SCORES: usize = 256 * 1024;
 pub struct Head {
     keys: Panels,
     rounded_keys: int8::Matrix,
-    rounded_queries: int8::Rows,
+    rounded_queries: int8::RoundedRows,
     values: Panels,
     scores: Vec<f32>,
 }

@@ -25,14 +25,14 @@ enum Weight {
 
 /// The buffers in which the layers of a pass are computed, one after the other.
 pub struct Scratch {
-    rows: int8::Rows,
+    rows: int8::RoundedRows,
     /// How many threads share each layer.
     pub threads: usize,
 }
 
 impl Scratch {
     pub fn new(threads: usize) -> Scratch {
-        Scratch { rows: int8::Rows::default(), threads }
+        Scratch { rows: int8::RoundedRows::default(), threads }
     }
 }
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 #[derive(Deserialize)]
 struct Reference {
     model: String,
-    texts: Vec<Text>,
+    texts: Vec<ReferenceText>,
 }
 
 #[derive(Deserialize)]
-struct Text {
+struct ReferenceText {
     text: String,
     /// The number of tokens that the model reads: after truncation, special tokens included.
     tokens: usize,

@@ -7,14 +7,14 @@ use std::ops::Range;
 
 /// Rows of rounded numbers.
 #[derive(Default)]
-pub struct Rows {
+pub struct RoundedRows {
     blocks: Vec<Inputs>,
     bits: u32,
     count: usize,
     inputs: usize,
 }
 
-impl Rows {
+impl RoundedRows {
     /// Replaces the content by `count` rows. A number that is not finite makes the products of its row NaN or
     /// infinite.
     pub fn round(&mut self, kernel: Kernel, rows: product::Rows, inputs: usize, count: usize) {
@@ -91,7 +91,13 @@ impl Matrix {
     /// outputs of one row.
     ///
     /// Panics if the sizes do not match, or if rows or matrix belong to a kernel with another number of bits.
-    pub fn multiply(&self, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [&mut [f32]]) {
+    pub fn multiply(
+        &self,
+        kernel: Kernel,
+        rows: &RoundedRows,
+        outputs: Range<usize>,
+        out: &mut [&mut [f32]],
+    ) {
         assert!(rows.inputs == self.inputs && outputs.end <= self.outputs && out.len() == rows.count);
         assert!(outputs.start.is_multiple_of(PANEL));
         assert!(rows.bits == kernel.bits() && self.bits == kernel.bits());
@@ -109,7 +115,7 @@ impl Matrix {
     fn multiply_by<C: Compute>(
         &self,
         compute: C,
-        rows: &Rows,
+        rows: &RoundedRows,
         outputs: Range<usize>,
         out: &mut [&mut [f32]],
     ) {
@@ -120,7 +126,7 @@ impl Matrix {
         let size = rows.count.div_ceil(rows.count.div_ceil(C::ROWS));
         for first_output in outputs.clone().step_by(PANEL) {
             for first_row in (0..rows.count).step_by(size) {
-                let at = Place { first_output, first_row, size, outputs: outputs.clone() };
+                let at = TilePosition { first_output, first_row, size, outputs: outputs.clone() };
                 match size.min(rows.count - first_row) {
                     1 => self.tile::<C, 1>(compute, rows, at, out),
                     2 => self.tile::<C, 2>(compute, rows, at, out),
@@ -134,7 +140,13 @@ impl Matrix {
     }
 
     #[inline(always)]
-    fn tile<C: Compute, const M: usize>(&self, compute: C, rows: &Rows, at: Place, out: &mut [&mut [f32]]) {
+    fn tile<C: Compute, const M: usize>(
+        &self,
+        compute: C,
+        rows: &RoundedRows,
+        at: TilePosition,
+        out: &mut [&mut [f32]],
+    ) {
         let (panel, of_panel) = (at.first_output / PANEL, blocks_of(self.inputs));
         let blocks = &self.blocks[panel * of_panel..(panel + 1) * of_panel];
         let behind = &self.blocks[(panel + 1) * of_panel..];
@@ -157,7 +169,7 @@ impl Matrix {
 }
 
 /// The position of a tile among the outputs.
-struct Place {
+struct TilePosition {
     first_output: usize,
     first_row: usize,
     /// The number of rows of a tile.

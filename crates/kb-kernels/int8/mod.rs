@@ -19,7 +19,7 @@ mod matrix;
 mod neon;
 mod portable;
 
-pub use matrix::{Matrix, Rows};
+pub use matrix::{Matrix, RoundedRows};
 
 use super::ahead::Ahead;
 

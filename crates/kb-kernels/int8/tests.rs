@@ -50,13 +50,13 @@ fn expected(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize, kernel: Kern
     all
 }
 
-fn multiply(matrix: &Matrix, kernel: Kernel, rows: &Rows, outputs: Range<usize>, out: &mut [f32]) {
+fn multiply(matrix: &Matrix, kernel: Kernel, rows: &RoundedRows, outputs: Range<usize>, out: &mut [f32]) {
     let mut of_rows: Vec<&mut [f32]> = out.chunks_exact_mut(outputs.len().max(1)).collect();
     matrix.multiply(kernel, rows, outputs, &mut of_rows);
 }
 
 /// Rounds contiguous rows.
-fn round(rows: &mut Rows, kernel: Kernel, numbers: &[f32], inputs: usize) {
+fn round(rows: &mut RoundedRows, kernel: Kernel, numbers: &[f32], inputs: usize) {
     rows.round(kernel, product::Rows { numbers, stride: inputs }, inputs, numbers.len() / inputs);
 }
 
@@ -64,7 +64,7 @@ fn check(x: &[f32], weight: &[f32], bias: &[f32], inputs: usize) {
     for kernel in Kernel::available() {
         let expected = expected(x, weight, bias, inputs, kernel);
         let matrix = Matrix::new(kernel, weight, bias, inputs).unwrap();
-        let mut rows = Rows::default();
+        let mut rows = RoundedRows::default();
         round(&mut rows, kernel, x, inputs);
         let mut out = vec![f32::NAN; expected.len()];
         multiply(&matrix, kernel, &rows, 0..bias.len(), &mut out);
@@ -121,7 +121,7 @@ fn a_nan_stays_a_nan() {
             x[65 + place] = bad;
             for kernel in Kernel::available() {
                 let matrix = Matrix::new(kernel, &[0.5; 65 * 40], &[0.0; 40], 65).unwrap();
-                let mut rows = Rows::default();
+                let mut rows = RoundedRows::default();
                 round(&mut rows, kernel, &x, 65);
                 let mut out = vec![0.0; 3 * 40];
                 multiply(&matrix, kernel, &rows, 0..40, &mut out);
@@ -143,7 +143,7 @@ fn a_part_of_the_outputs_equals_that_part_of_all_outputs() {
         for kernel in Kernel::available() {
             let matrix = Matrix::new(kernel, &weight, &bias, inputs).unwrap();
             assert_eq!((matrix.inputs(), matrix.outputs()), (inputs, outputs));
-            let mut held = Rows::default();
+            let mut held = RoundedRows::default();
             // The previous content does not matter.
             round(&mut held, kernel, &numbers(&mut random, 9 * 40), 40);
             round(&mut held, kernel, &x, inputs);
@@ -173,7 +173,7 @@ fn columns_of_longer_rows_give_the_same_as_rows_of_their_own() {
     for kernel in Kernel::available() {
         // The previous content does not matter, whether larger or smaller.
         let (mut matrix, mut rows) =
-            (Matrix::new(kernel, &[9.0; 200], &[7.0; 5], 40).unwrap(), Rows::default());
+            (Matrix::new(kernel, &[9.0; 200], &[7.0; 5], 40).unwrap(), RoundedRows::default());
         for (count, inputs, stride) in
             [(70usize, 32, 96), (3, 5, 5), (40, 64, 200), (33, 24, 100), (1, 1, 3), (0, 4, 4)]
         {

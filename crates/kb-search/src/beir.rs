@@ -2,7 +2,7 @@
 //! separated by tabs.
 
 use kb_types::id;
-use kb_types::judgement::{Judgement, MAX_JUDGEMENTS, Question};
+use kb_types::judgement::{EvalQuestion, Judgement, MAX_JUDGEMENTS};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +23,7 @@ struct Line {
 /// The questions that have judgements, in the order of `queries`, and the number of those that have none.
 /// Each line of `qrels` has query-id, corpus-id and score; a heading is optional. The error lists at most
 /// [`MAX_PROBLEMS`] problems.
-pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<Question>, usize), Vec<String>> {
+pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<EvalQuestion>, usize), Vec<String>> {
     let mut problems = Vec::new();
     let mut questions = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
@@ -72,12 +72,12 @@ pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<Question>, usize), Vec<S
         }
     }
     let all = questions.len();
-    questions.retain(|question: &Question| !question.judgements.is_empty());
+    questions.retain(|question: &EvalQuestion| !question.judgements.is_empty());
     let unjudged = all - questions.len();
     if problems.is_empty() { Ok((questions, unjudged)) } else { Err(problems) }
 }
 
-fn question(line: &str) -> Result<Question, String> {
+fn question(line: &str) -> Result<EvalQuestion, String> {
     let Line { _id: id, text } = serde_json::from_str(line)
         .map_err(|_| "it is no JSON object with the texts _id and text".to_string())?;
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
@@ -90,7 +90,7 @@ fn question(line: &str) -> Result<Question, String> {
     if text.trim().is_empty() {
         return Err("text is empty".into());
     }
-    Ok(Question { id, question: text, judgements: Vec::new(), filter: None })
+    Ok(EvalQuestion { id, question: text, judgements: Vec::new(), filter: None })
 }
 
 fn judgement(line: &str) -> Result<(&str, Judgement), String> {

@@ -32,11 +32,11 @@ pub struct Written {
     pub text: String,
     pub tokens: usize,
     /// The blocks in their order: which passage each contains, and where its content is.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<CitedBlock>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Block {
+pub struct CitedBlock {
     pub passage: usize,
     pub span: Option<(i32, i32)>,
     pub is_truncated: bool,
@@ -54,7 +54,7 @@ pub fn text(
     max_tokens: Option<usize>,
     count: Count,
 ) -> Result<Written> {
-    let page = Page { passages, format, count };
+    let page = Layout { passages, format, count };
     let whole: Vec<usize> = (0..passages.len()).collect();
     let written = page.written(&whole, Header::Whole)?;
     let Some(most) = max_tokens.filter(|most| written.tokens > *most) else { return Ok(written) };
@@ -93,13 +93,13 @@ enum Header {
     Short,
 }
 
-struct Page<'a> {
+struct Layout<'a> {
     passages: &'a [Cited],
     format: ContextFormat,
     count: Count<'a>,
 }
 
-impl Page<'_> {
+impl Layout<'_> {
     /// The places of the passages that fit, each after those before it.
     fn fitting(&self, header: Header, most: usize) -> Result<Vec<usize>> {
         let mut texts = vec![join(&[], self.format)];
@@ -130,7 +130,7 @@ impl Page<'_> {
             (1..).zip(cited).map(|(number, (_, cited))| block(number, cited, self.format)).collect();
         let text = join(&blocks, self.format);
         let tokens = (self.count)(std::slice::from_ref(&text))?.first().copied().unwrap_or_default();
-        let block = |(passage, cited): &(usize, Cited)| Block {
+        let block = |(passage, cited): &(usize, Cited)| CitedBlock {
             passage: *passage,
             span: self.passages[*passage].span.map(|(start, end)| match cited.is_truncated {
                 true => (start, start.saturating_add(cited.content.chars().count() as i32)),

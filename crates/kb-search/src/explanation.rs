@@ -55,7 +55,7 @@ pub fn dropped(notes: &Notes, bounds: &AnswerBounds) -> Vec<Dropped> {
 
 /// The part of a row that a chunk is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum RowPart {
     Hit,
     /// A chunk around the hit, where the text of the row spans several chunks.
     Surroundings,
@@ -63,15 +63,15 @@ pub enum Part {
 
 /// The rank, from 1, of the row that contains a chunk, and which part of the row the chunk is. None if no row
 /// contains it.
-pub fn rank(hits: &[Hit], chunk_id: Uuid) -> Option<(usize, Part)> {
+pub fn rank(hits: &[Hit], chunk_id: Uuid) -> Option<(usize, RowPart)> {
     let rank_where = |is_it: &dyn Fn(&Hit) -> bool| Some(hits.iter().position(is_it)? + 1);
     let id = chunk_id.to_string();
     let holds = |hit: &Hit| match hit.row.locator.get("chunk_ids") {
         Some(Value::Array(ids)) => ids.iter().any(|other| *other == id),
         _ => false,
     };
-    let own = rank_where(&|hit| hit.chunk_id == chunk_id).map(|rank| (rank, Part::Hit));
-    own.or_else(|| Some((rank_where(&holds)?, Part::Surroundings)))
+    let own = rank_where(&|hit| hit.chunk_id == chunk_id).map(|rank| (rank, RowPart::Hit));
+    own.or_else(|| Some((rank_where(&holds)?, RowPart::Surroundings)))
 }
 
 /// The first dropped candidates, and their number.
@@ -196,11 +196,11 @@ mod tests {
         let all = [test_candidate("a", 0.9, 1), test_candidate("b", 0.8, 1), test_candidate("c", 0.7, 1)];
         let [a, b, c] = all.clone().map(|candidate| candidate.chunk_id);
         let mut hits = shape::hits(all[..2].to_vec(), "kb", false);
-        assert_eq!((rank(&hits, b), rank(&hits, c)), (Some((2, Part::Hit)), None));
+        assert_eq!((rank(&hits, b), rank(&hits, c)), (Some((2, RowPart::Hit)), None));
         hits[1].row.locator["chunk_ids"] = json!([b.to_string(), c.to_string()]);
         assert_eq!(
             [a, b, c].map(|id| rank(&hits, id)),
-            [Some((1, Part::Hit)), Some((2, Part::Hit)), Some((2, Part::Surroundings))]
+            [Some((1, RowPart::Hit)), Some((2, RowPart::Hit)), Some((2, RowPart::Surroundings))]
         );
     }
 

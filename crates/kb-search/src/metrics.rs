@@ -30,7 +30,7 @@ pub struct Measures {
 
 /// An item that counts in an answer: a document, or a row where parts of documents are judged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ranked {
+pub struct RankedItem {
     /// The grades of the judgements that this item is the first to match, best first.
     pub grades: Vec<i32>,
     /// Whether it matches anything relevant, even if another item matched it before.
@@ -45,7 +45,7 @@ pub fn counts_rows(judgements: &[Judgement]) -> bool {
 /// The items of an answer, best first. A document counts once, as its first chunk. Where parts are judged
 /// every row counts, with the grades of the parts that it overlaps and that no row before it overlapped. A
 /// document that is judged as a whole is matched by its first row.
-pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<Ranked> {
+pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<RankedItem> {
     let mut of_document: HashMap<&str, Vec<(&Judgement, bool)>> = HashMap::new();
     for judgement in judgements {
         of_document.entry(&judgement.external_id).or_default().push((judgement, false));
@@ -62,7 +62,7 @@ pub fn ranking(answer: &[Place], judgements: &[Judgement]) -> Vec<Ranked> {
         if !seen.insert(external_id.as_str()) && !counts_rows {
             continue;
         }
-        let mut ranked = Ranked { grades: Vec::new(), is_relevant: false };
+        let mut ranked = RankedItem { grades: Vec::new(), is_relevant: false };
         let judged = of_document.get_mut(external_id.as_str()).into_iter().flatten();
         for (judgement, is_known) in judged.filter(|(judgement, _)| meets(judgement)) {
             ranked.is_relevant |= is_relevant(judgement.grade);
@@ -81,7 +81,7 @@ fn is_relevant(grade: i32) -> bool {
 }
 
 /// `ranking` is a result of [`ranking`], and `judged` has the grades of all judgements of the question.
-pub fn measure(ranking: &[Ranked], judged: &[i32], k: usize) -> Measures {
+pub fn measure(ranking: &[RankedItem], judged: &[i32], k: usize) -> Measures {
     let first = &ranking[..k.min(ranking.len())];
     let relevant = judged.iter().filter(|grade| is_relevant(**grade)).count() as f64;
     let found = first.iter().flat_map(|ranked| &ranked.grades).filter(|grade| is_relevant(**grade)).count();
@@ -191,7 +191,7 @@ mod tests {
         assert!(compared > 500, "{compared}");
     }
 
-    fn grades(ranking: &[Ranked]) -> Vec<&[i32]> {
+    fn grades(ranking: &[RankedItem]) -> Vec<&[i32]> {
         ranking.iter().map(|ranked| &ranked.grades[..]).collect()
     }
 

@@ -51,7 +51,7 @@ pub fn verified(text: &str, mut pieces: Vec<Piece>) -> Vec<Piece> {
 /// of its best hit. `max_tokens` limits all rows together. Hits have priority over surroundings, and the
 /// surroundings of better hits, the nearest first, over others. `documents` has the verified chunks by
 /// document. A hit that is not among them is left unchanged.
-pub fn joined(
+pub fn with_surroundings(
     hits: Vec<Hit>,
     documents: &HashMap<i64, Vec<Piece>>,
     surroundings: Surroundings,

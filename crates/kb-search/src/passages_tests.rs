@@ -52,7 +52,7 @@ fn rows(
 ) -> Vec<String> {
     let hits = hits(&pieces, places);
     let documents = HashMap::from([(1, verified(text, pieces))]);
-    let rows = joined(hits, &documents, around, most);
+    let rows = with_surroundings(hits, &documents, around, most);
     let tokens: i32 = rows.iter().map(|row| row.row.token_count).sum();
     assert!(most.is_none_or(|most| tokens as usize <= most), "{tokens} tokens");
     let mut ids = BTreeSet::new();
@@ -98,7 +98,7 @@ fn a_row_has_the_place_of_its_best_hit() {
     let found = hits(&all, &[3, 0, 1]);
     let best = found[1].chunk_id;
     let documents = HashMap::from([(1, verified(TEXT, all))]);
-    let rows = joined(found, &documents, neighbors(0), None);
+    let rows = with_surroundings(found, &documents, neighbors(0), None);
     assert_eq!(
         rows.iter().map(|row| row.row.content.as_str()).collect::<Vec<_>>(),
         ["Four is last.", "One é is here.  Two is next."]
@@ -112,7 +112,7 @@ fn of_an_edited_document_only_unchanged_chunks_are_joined() {
     let all = pieces(TEXT, &PARTS, 0);
     let found = hits(&all, &[1, 2, 3]);
     let documents = HashMap::from([(1, verified(&edited, all.clone()))]);
-    let rows = joined(found, &documents, neighbors(2), None);
+    let rows = with_surroundings(found, &documents, neighbors(2), None);
     // The third chunk is not in the text any more, and nothing is joined across it. The fourth is where it
     // was.
     let contents: Vec<&str> = rows.iter().map(|row| row.row.content.as_str()).collect();
@@ -129,7 +129,7 @@ fn nothing_is_joined_across_a_missing_chunk_or_uncounted_text() {
     let all = hidden.clone();
     hidden.remove(1);
     let documents = HashMap::from([(1, verified(TEXT, hidden))]);
-    let rows = joined(hits(&all, &[0]), &documents, neighbors(3), None);
+    let rows = with_surroundings(hits(&all, &[0]), &documents, neighbors(3), None);
     assert_eq!(rows[0].row.content, "One é is here.");
     let text = "One.<!-- a comment -->Two.";
     assert_eq!(rows2(text, &["One.", "Two."]), ["One."]);
@@ -166,7 +166,7 @@ fn the_document_of_the_better_hit_is_joined_first_with_the_tokens_left() {
     let documents = HashMap::from([(1, verified(text, all)), (2, verified(text, others))]);
     // Four chunks of one token each, and one gap of two.
     for _ in 0..50 {
-        let rows = joined(found.clone(), &documents, neighbors(0), Some(6));
+        let rows = with_surroundings(found.clone(), &documents, neighbors(0), Some(6));
         let contents: Vec<(i64, &str)> =
             rows.iter().map(|row| (row.row.place.document_id, row.row.content.as_str())).collect();
         assert_eq!(contents, [(2, text), (1, "One."), (1, "Two.")]);

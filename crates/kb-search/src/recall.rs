@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 /// What recall by vectors needs from the store, for one question.
-pub trait Vectors {
+pub trait VectorStore {
     /// A running scan.
     type Scan;
 
@@ -48,7 +48,7 @@ pub trait Vectors {
 
 /// The steps for a question, of which later ones are used only if the earlier ones do not give enough.
 pub fn steps(
-    vectors: &impl Vectors,
+    vectors: &impl VectorStore,
     top_k: usize,
     dedupe: bool,
     ef_search: Option<usize>,
@@ -61,7 +61,7 @@ pub fn steps(
 
 /// The candidates of one question by similarity. If more are needed, also because some are duplicates, hidden
 /// or below the least score, the running scan continues. Another one begins only where that gives no more.
-pub struct Nearest<'a, V: Vectors> {
+pub struct Nearest<'a, V: VectorStore> {
     vectors: V,
     ef_search: Option<usize>,
     journal: &'a Journal,
@@ -92,7 +92,7 @@ struct Told {
     parts: Vec<(u64, usize)>,
 }
 
-impl<'a, V: Vectors> Nearest<'a, V> {
+impl<'a, V: VectorStore> Nearest<'a, V> {
     pub fn new(vectors: V, ef_search: Option<usize>, journal: &'a Journal) -> Self {
         Nearest { vectors, ef_search, journal, look: None, told: Vec::new() }
     }
@@ -327,7 +327,7 @@ fn scan_json(told: &Told, tells_all: bool) -> Value {
 }
 
 /// What recall by words needs from the index, for one question.
-pub trait Words {
+pub trait KeywordStore {
     /// Considers the next `count` best chunks. Returns those that may be in the answer, best first and with
     /// heads, and whether there are no others.
     fn further(&mut self, count: usize) -> Result<(Vec<Candidate>, bool)>;
@@ -343,7 +343,7 @@ pub struct Best<'a, W> {
     is_all: bool,
 }
 
-impl<'a, W: Words> Best<'a, W> {
+impl<'a, W: KeywordStore> Best<'a, W> {
     pub fn new(words: W, journal: &'a Journal) -> Self {
         Best { words, journal, candidates: Vec::new(), asked: 0, is_all: false }
     }

@@ -29,7 +29,7 @@ pub const WHOLE: (i32, i32) = (0, i32::MAX);
 
 /// A part of a table that a search visits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum CoveredPart {
     /// Searched by an index.
     Indexed { first: i32, last: i32 },
     /// Compared row by row.
@@ -63,17 +63,17 @@ pub fn cover(mut valid: Vec<Segment>) -> Vec<Segment> {
 }
 
 /// The parts that a search visits: the segments, and the ranges between and after them.
-pub fn parts(cover: &[Segment]) -> Vec<Part> {
+pub fn parts(cover: &[Segment]) -> Vec<CoveredPart> {
     let mut parts = Vec::new();
     let mut next = Some(0);
     for &Segment { first, last, .. } in cover {
         if let Some(next) = next.filter(|next| *next < first) {
-            parts.push(Part::Rest { first: next, last: first - 1 });
+            parts.push(CoveredPart::Rest { first: next, last: first - 1 });
         }
-        parts.push(Part::Indexed { first, last });
+        parts.push(CoveredPart::Indexed { first, last });
         next = last.checked_add(1);
     }
-    parts.extend(next.map(|first| Part::Rest { first, last: i32::MAX }));
+    parts.extend(next.map(|first| CoveredPart::Rest { first, last: i32::MAX }));
     parts
 }
 
@@ -142,9 +142,9 @@ pub fn draft_of_rest(cover: &[Segment], most: u64) -> Option<u64> {
 /// all younger ones.
 pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, most: u64, traffic: Traffic) -> Next {
     let build = |first| Next::Build { first, last };
-    let joined = joined(cover);
-    if joined < cover.len() {
-        return build(cover[..joined].last().map_or(0, |segment| segment.last + 1));
+    let consecutive = consecutive(cover);
+    if consecutive < cover.len() {
+        return build(cover[..consecutive].last().map_or(0, |segment| segment.last + 1));
     }
     let Some(newest) = cover.last() else {
         let least = if traffic == Traffic::Busy { least.max(rest_while_busy(most)) } else { least.max(1) };
@@ -179,7 +179,7 @@ pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, most: u64, traf
 
 /// How many of the segments are consecutive from number 0 on. After a gap, which a dropped index leaves,
 /// everything is rebuilt.
-fn joined(cover: &[Segment]) -> usize {
+fn consecutive(cover: &[Segment]) -> usize {
     let mut end = -1;
     let follows = |segment: &&Segment| {
         let follows = segment.first == end + 1;

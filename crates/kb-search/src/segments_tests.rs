@@ -20,14 +20,14 @@ fn every_number_is_in_exactly_one_part() {
     assert_eq!(
         parts(&covered),
         [
-            Part::Indexed { first: 0, last: 6 },
-            Part::Rest { first: 7, last: 8 },
-            Part::Indexed { first: 9, last: 12 },
-            Part::Rest { first: 13, last: i32::MAX }
+            CoveredPart::Indexed { first: 0, last: 6 },
+            CoveredPart::Rest { first: 7, last: 8 },
+            CoveredPart::Indexed { first: 9, last: 12 },
+            CoveredPart::Rest { first: 13, last: i32::MAX }
         ]
     );
-    assert_eq!(parts(&[]), [Part::Rest { first: 0, last: i32::MAX }]);
-    assert_eq!(parts(&[segment(0, i32::MAX, 5)]), [Part::Indexed { first: 0, last: i32::MAX }]);
+    assert_eq!(parts(&[]), [CoveredPart::Rest { first: 0, last: i32::MAX }]);
+    assert_eq!(parts(&[segment(0, i32::MAX, 5)]), [CoveredPart::Indexed { first: 0, last: i32::MAX }]);
     // Of any ranges.
     let mut random = fastrand::Rng::with_seed(7);
     for _ in 0..2000 {
@@ -39,8 +39,8 @@ fn every_number_is_in_exactly_one_part() {
             .collect();
         let parts = parts(&cover(ranges));
         for number in (0..40).chain([i32::MAX]) {
-            let has = |part: &&Part| match **part {
-                Part::Indexed { first, last } | Part::Rest { first, last } => {
+            let has = |part: &&CoveredPart| match **part {
+                CoveredPart::Indexed { first, last } | CoveredPart::Rest { first, last } => {
                     (first..=last).contains(&number)
                 }
             };

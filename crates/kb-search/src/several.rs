@@ -43,7 +43,7 @@ pub struct Answer {
 /// text that several knowledge bases contain counts once, as its best row, because copies are not votes. The
 /// locator names its other places, if these are among the rows that are kept. A text that occurs several
 /// times in one answer is kept that many times.
-pub struct Fusion {
+pub struct AnswerFusion {
     top_k: usize,
     measure: Measure,
     answers: usize,
@@ -68,10 +68,10 @@ impl Row {
     }
 }
 
-impl Fusion {
+impl AnswerFusion {
     /// Makes a fusion of at most `top_k` rows. No more are kept between answers.
-    pub fn new(top_k: usize, measure: Measure) -> Fusion {
-        Fusion { top_k, measure, answers: 0, rows: Vec::new() }
+    pub fn new(top_k: usize, measure: Measure) -> AnswerFusion {
+        AnswerFusion { top_k, measure, answers: 0, rows: Vec::new() }
     }
 
     pub fn add(&mut self, given: Answer) {
@@ -175,13 +175,13 @@ mod tests {
     }
 
     fn fused_by(measure: Measure, answers: Vec<Answer>, top_k: usize) -> Vec<Hit> {
-        let mut fusion = Fusion::new(top_k, measure);
+        let mut fusion = AnswerFusion::new(top_k, measure);
         answers.into_iter().for_each(|answer| fusion.add(answer));
         fusion.finish(None)
     }
 
     fn fused(answers: Vec<Vec<Hit>>, top_k: usize, max_tokens: Option<usize>) -> Vec<Hit> {
-        let mut fusion = Fusion::new(top_k, Measure::Ranks);
+        let mut fusion = AnswerFusion::new(top_k, Measure::Ranks);
         answers.into_iter().for_each(|answer| fusion.add(comparable(answer)));
         fusion.finish(max_tokens)
     }

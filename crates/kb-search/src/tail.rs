@@ -1,15 +1,14 @@
-//! Vectors that have no index yet, rounded to 4 bits a number and packed one behind the other: a question is
-//! compared with all of them at a fraction of the cost of reading them whole. What is rounded says how near a
-//! vector can be at most, so that the few that may be among the nearest are known and compared exactly. Pure.
+//! Packed vectors that have no index yet, rounded to 4 bits per number. A question is compared with all of
+//! them at a fraction of the cost of reading the vectors themselves. A rounded vector gives a lower bound of
+//! the distance, so that only the few vectors that may be among the nearest are compared exactly.
 //!
-//! Vectors are turned by a rotation before they are rounded, as RaBitQ has it (Gao and Long, "RaBitQ:
-//! Quantizing High-Dimensional Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor
-//! Search", 2024): the part of a rounded vector that is at right angles to the vector then lies in no
-//! direction in particular, and its product with a question is as likely to be larger than [`SURE`] standard
-//! deviations as with a direction taken at random: three times in ten million. That is how seldom a vector is
-//! nearer than is said here. To go on in the order of the bounds until the next one is farther than what was
-//! found is the threshold algorithm of Fagin, Lotem and Naor ("Optimal aggregation algorithms for
-//! middleware", 2003).
+//! Vectors are rotated before they are rounded, as in RaBitQ (Gao and Long, "RaBitQ: Quantizing
+//! High-Dimensional Vectors with a Theoretical Error Bound for Approximate Nearest Neighbor Search", 2024).
+//! The component of a rounded vector that is orthogonal to the vector then behaves like one in a random
+//! direction, and its product with a question exceeds [`SURE`] standard deviations three times in ten
+//! million. That is how rarely a vector is nearer than its bound. Reading vectors in the order of their
+//! bounds until the next bound is farther than what was found is the threshold algorithm of Fagin, Lotem and
+//! Naor ("Optimal aggregation algorithms for middleware", 2003).
 //!
 //! An import of 300,000 chunks by embedder `hash`, whose vectors come faster than any index is built, shows
 //! what this is worth. A question at rest takes 9 ms of CPU time. During the import it takes 10 ms at the
@@ -25,31 +24,33 @@ use kb_types::Metric;
 use kb_types::vector_db::Element;
 use uuid::Uuid;
 
-/// Bytes of an entry behind its numbers: the vector's length, what [`Rounded`] says, and the chunk's id.
+/// The bytes of an entry after its numbers: the length of the vector, the fields of [`Rounded`], and the id
+/// of the chunk.
 const REST: usize = 4 + 4 + 4 + 16;
-/// Bytes of a block at most, unless an entry is larger: it fits a page of a table.
+/// The most bytes of a block, unless an entry is larger. It fits into a page of a table.
 const BLOCK: usize = 8000;
-/// What computing in 32 bits, here and in pgvector, may add to a cosine.
+/// The error of a cosine due to computation in 32 bits, here and in pgvector.
 const TOLERANCE: f64 = 2e-5;
 
-/// Standard deviations of what rounding misses that count as all of it.
+/// The number of standard deviations within which the rounding error is assumed to be.
 const SURE: f64 = 5.0;
 
-/// Bytes that a vector takes.
+/// How many bytes a vector takes.
 pub fn entry_size(dimension: usize) -> usize {
     rounded::size(dimension) + REST
 }
 
-/// Vectors that fit a block.
+/// How many vectors fit into a block.
 pub fn block_size(dimension: usize) -> usize {
     (BLOCK / entry_size(dimension)).max(1)
 }
 
-/// Bytes that are compared in some milliseconds: packed, and as they are, where each vector is looked up.
+/// How many bytes are compared in a few milliseconds: packed, and unpacked, where each vector is looked up.
 const QUICK: usize = 64 << 20;
 const QUICK_UNPACKED: usize = 16 << 20;
 
-/// Vectors without an index at most, about: so many are compared in some milliseconds, packed or as they are.
+/// About how many vectors may be without an index, so that all of them are compared in a few milliseconds,
+/// packed or not.
 pub fn most_rows(dimension: usize, is_packed: bool) -> u64 {
     let rows = match is_packed {
         true => QUICK / entry_size(dimension),
@@ -58,14 +59,14 @@ pub fn most_rows(dimension: usize, is_packed: bool) -> u64 {
     rows as u64
 }
 
-/// The direction of a vector as a table's elements hold it, turned, and its length. None: it has no
-/// direction, or numbers that are none.
+/// The rotated direction of a vector as the element type holds it, and its length. None if it has no
+/// direction or is not finite.
 fn direction(vector: &[f32], element: Element, rotation: &Rotation) -> (Option<Vec<f32>>, f64) {
     let mut direction: Vec<f32> = match element {
         Element::Vector => vector.to_vec(),
         Element::Halfvec => vector.iter().map(|number| element.held(*number)).collect(),
     };
-    // Several sums at once: each waits for its last addition.
+    // Several sums in parallel, because each addition waits for the previous one.
     let mut sums = [0f64; 8];
     let (eights, rest) = direction.as_chunks::<8>();
     for eight in eights {
@@ -82,7 +83,7 @@ fn direction(vector: &[f32], element: Element, rotation: &Rotation) -> (Option<V
     (Some(direction), length)
 }
 
-/// Packs vectors of a dimension.
+/// Packs vectors of one dimension.
 pub struct Packer {
     rotation: Rotation,
     element: Element,
@@ -94,11 +95,11 @@ impl Packer {
         Packer { rotation: Rotation::new(dimension), element, width: Width::best() }
     }
 
-    /// Appends a chunk's vector to a block of those of its dimension.
+    /// Appends the vector of a chunk to a block of vectors of the same dimension.
     ///
-    /// Panics where it has another one.
+    /// Panics if the vector has another dimension.
     pub fn pack(&self, block: &mut Vec<u8>, chunk_id: Uuid, vector: &[f32]) {
-        // One without a direction is always compared.
+        // A vector without a direction is always compared.
         let unknown = Rounded { factor: 0.0, missed: f32::INFINITY };
         let (direction, length) = direction(vector, self.element, &self.rotation);
         let rounded = match direction {
@@ -116,13 +117,14 @@ impl Packer {
     }
 }
 
-/// A question's vector, to be compared with what is packed.
-pub struct Question {
+/// The vector of a question, prepared for comparison with packed vectors.
+pub struct PackedQuery {
     dimension: usize,
-    /// Of its direction, turned, the numbers of the lower and of the upper bits; and the sum of all.
+    /// The rotated direction: the numbers for the lower and for the upper bits, and their sum.
     weights: [Vec<i8>; 2],
     sum: i32,
-    /// The number that a weight of 1 is, and how far what is rounded is from the direction.
+    /// The number that a weight of 1 represents, and the distance of the rounded direction from the
+    /// direction.
     scale: f64,
     error: f64,
     length: f64,
@@ -130,12 +132,12 @@ pub struct Question {
     width: Width,
 }
 
-impl Question {
-    /// As a table's elements hold it.
-    pub fn new(vector: &[f32], metric: Metric, element: Element) -> Question {
+impl PackedQuery {
+    /// Prepares a vector as the element type holds it.
+    pub fn new(vector: &[f32], metric: Metric, element: Element) -> PackedQuery {
         let dimension = vector.len();
         let (direction, length) = direction(vector, element, &Rotation::new(dimension));
-        // Without one every cosine is 0, as nothing is known of it.
+        // Without a direction every cosine is 0, because nothing is known.
         let direction = direction.unwrap_or_else(|| vec![0.0; dimension]);
         let largest = direction.iter().fold(0f32, |largest, number| largest.max(number.abs()));
         let scale = if largest.is_normal() { largest / MOST_WEIGHT } else { 1.0 };
@@ -149,17 +151,16 @@ impl Question {
         let mut upper = numbers.split_off(rounded::size(dimension));
         upper.resize(numbers.len(), 0);
         let (scale, weights, width) = (f64::from(scale), [numbers, upper], Width::best());
-        Question { dimension, weights, sum, scale, error, length, metric, width }
+        PackedQuery { dimension, weights, sum, scale, error, length, metric, width }
     }
 
-    /// The largest part of a product of two vectors, of which one lies in no direction in particular, that
-    /// counts.
+    /// The bound of the product of two directions, one of which is random.
     fn sure(&self) -> f64 {
         (SURE / (self.dimension as f64).sqrt()).min(1.0)
     }
 
-    /// How far away a vector is at least whose cosine to the question is at most this, as pgvector's operator
-    /// says it; what cannot be computed may be anywhere.
+    /// The least distance, by pgvector's operator, of a vector whose cosine to the question is at most this.
+    /// If it cannot be computed, the vector may be anywhere.
     fn bound(&self, cosine: f64, length: f64) -> f64 {
         let bound = match self.metric {
             Metric::Cosine => 1.0 - cosine,
@@ -174,26 +175,32 @@ impl Question {
     }
 }
 
-/// The chunks whose vectors may be nearest to a question.
-pub struct Nearest<'a> {
-    question: &'a Question,
-    /// So many are kept, or twice as many.
+/// The chunks whose vectors may be the nearest to a question.
+pub struct NearestPacked<'a> {
+    question: &'a PackedQuery,
+    /// This many are kept, and temporarily twice as many.
     most: usize,
     kept: Vec<(f64, Uuid)>,
-    /// One of those that were left out is nowhere nearer.
+    /// A lower bound of the distance of all that were dropped.
     left_out: f64,
     sums: Vec<i32>,
 }
 
-impl<'a> Nearest<'a> {
-    pub fn new(question: &'a Question, most: usize) -> Nearest<'a> {
-        Nearest { question, most: most.max(1), kept: Vec::new(), left_out: f64::INFINITY, sums: Vec::new() }
+impl<'a> NearestPacked<'a> {
+    pub fn new(question: &'a PackedQuery, most: usize) -> NearestPacked<'a> {
+        NearestPacked {
+            question,
+            most: most.max(1),
+            kept: Vec::new(),
+            left_out: f64::INFINITY,
+            sums: Vec::new(),
+        }
     }
 
-    /// Compares the question with all of a block, before what is read `next`; one of vectors of another
-    /// dimension has nothing to be compared.
+    /// Compares the question with all vectors of a block, while `next` is prefetched. A block of another
+    /// dimension is ignored.
     pub fn add(&mut self, block: &[u8], next: Ahead) {
-        let Question { dimension, weights, scale, error, width, .. } = self.question;
+        let PackedQuery { dimension, weights, scale, error, width, .. } = self.question;
         let (size, sure) = (entry_size(*dimension), self.question.sure());
         self.sums.clear();
         width.products(block, size, [&weights[0], &weights[1]], next, &mut self.sums);
@@ -221,8 +228,8 @@ impl<'a> Nearest<'a> {
         }
     }
 
-    /// Those that may be nearest, with how far away they are at least, in that order; and how far away all
-    /// others are at least.
+    /// The chunks that may be the nearest with the least distances of their vectors, in that order, and the
+    /// least distance of all others.
     pub fn sorted(mut self) -> (Vec<(f64, Uuid)>, f64) {
         self.kept.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
         (self.kept, self.left_out)
@@ -233,13 +240,13 @@ impl<'a> Nearest<'a> {
 mod tests {
     use super::*;
 
-    /// Numbers in -1..1.
+    /// Random numbers in -1..1.
     fn random(seed: u64) -> impl FnMut() -> f32 {
         let mut random = fastrand::Rng::with_seed(seed);
         move || 2.0 * random.f32() - 1.0
     }
 
-    /// As pgvector computes it.
+    /// The distance as pgvector computes it.
     fn distance(metric: Metric, element: Element, a: &[f32], b: &[f32]) -> f64 {
         let held = |v: &[f32]| v.iter().map(|x| f64::from(element.held(*x))).collect::<Vec<f64>>();
         let (a, b) = (held(a), held(b));
@@ -252,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_is_nowhere_nearer_than_what_is_rounded_says_and_not_much_farther() {
+    fn a_rounded_vector_gives_a_tight_lower_bound_of_the_distance() {
         for metric in [Metric::Cosine, Metric::L2, Metric::Ip] {
             for element in [Element::Vector, Element::Halfvec] {
                 for dimension in [1, 2, 7, 16, 33, 384, 1500] {
@@ -260,7 +267,7 @@ mod tests {
                     let question: Vec<f32> = (0..dimension).map(|_| number() * 3.0).collect();
                     let vectors: Vec<Vec<f32>> = (0..100)
                         .map(|i| {
-                            // The question itself, its opposite, some with a few numbers only, and of very
+                            // The question itself, its opposite, sparse vectors, and vectors of very
                             // different lengths.
                             let size = 10f32.powi(i % 7 - 3);
                             match i {
@@ -277,8 +284,8 @@ mod tests {
                         packer.pack(&mut block, Uuid::from_u128(i as u128), vector);
                     }
                     assert_eq!(block.len(), 100 * entry_size(dimension));
-                    let asked = Question::new(&question, metric, element);
-                    let mut nearest = Nearest::new(&asked, 100);
+                    let asked = PackedQuery::new(&question, metric, element);
+                    let mut nearest = NearestPacked::new(&asked, 100);
                     nearest.add(&block, Ahead::nothing());
                     let (found, left_out) = nearest.sorted();
                     assert!(found.len() == 100 && left_out == f64::INFINITY);
@@ -297,7 +304,7 @@ mod tests {
                             Metric::Ip => (distance - bound, a * b),
                             Metric::L2 => (distance.powi(2) - bound.powi(2), 2.0 * (a * a + b * b)),
                         };
-                        // Of few numbers little is known.
+                        // With few numbers the bound is less tight.
                         let most = most * if dimension < 300 { 0.6 } else { 0.06 };
                         assert!(far <= most, "{metric:?}, {dimension}: {bound} for {distance}");
                     }
@@ -307,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn of_many_vectors_in_which_numbers_follow_each_other_none_is_nearer_than_is_said() {
+    fn the_bound_holds_for_many_vectors_with_patterns() {
         for dimension in [26, 64, 255, 384] {
             let mut number = random(dimension as u64);
             let packer = Packer::new(dimension, Element::Vector);
             let mut close = 0;
             for round in 0..40 {
-                // The question, one number, all the same, both signs, a slope, a wave; and near to these.
+                // The question, one number, a constant, both signs, a slope, a wave, and vectors near these.
                 let kinds: [&dyn Fn(usize) -> f32; 6] = [
                     &|_| 0.0,
                     &|i| if i == round { 9.0 } else { 0.0 },
@@ -323,7 +330,7 @@ mod tests {
                     &|i| (i as f32 * 0.3).sin(),
                 ];
                 let question: Vec<f32> = (0..dimension).map(|i| number() + kinds[round % 6](i)).collect();
-                let asked = Question::new(&question, Metric::Cosine, Element::Vector);
+                let asked = PackedQuery::new(&question, Metric::Cosine, Element::Vector);
                 let (mut block, mut all) = (Vec::new(), Vec::new());
                 for i in 0..600 {
                     let (kind, share) = (kinds[i % 6], (i / 6) as f32 / 50.0);
@@ -335,7 +342,7 @@ mod tests {
                     packer.pack(&mut block, Uuid::from_u128(i as u128), &vector);
                     all.push(distance(Metric::Cosine, Element::Vector, &question, &vector));
                 }
-                let mut nearest = Nearest::new(&asked, 600);
+                let mut nearest = NearestPacked::new(&asked, 600);
                 nearest.add(&block, Ahead::nothing());
                 let (found, _) = nearest.sorted();
                 for (bound, id) in found {
@@ -349,11 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_are_kept_however_many_come_and_what_is_left_out_is_not_nearer() {
+    fn the_nearest_are_kept_and_none_that_was_dropped_is_nearer() {
         let mut number = random(3);
         let question: Vec<f32> = (0..20).map(|_| number()).collect();
-        let asked = Question::new(&question, Metric::Cosine, Element::Vector);
-        let mut nearest = Nearest::new(&asked, 30);
+        let asked = PackedQuery::new(&question, Metric::Cosine, Element::Vector);
+        let mut nearest = NearestPacked::new(&asked, 30);
         let mut all = Vec::new();
         let packer = Packer::new(20, Element::Vector);
         for i in 0..100u128 {
@@ -375,10 +382,10 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_direction_or_no_numbers_is_always_compared() {
+    fn vectors_without_a_direction_or_with_nan_are_always_compared() {
         for metric in [Metric::Cosine, Metric::L2, Metric::Ip] {
-            let asked = Question::new(&[1.0, -2.0, 0.5], metric, Element::Vector);
-            let mut nearest = Nearest::new(&asked, 100);
+            let asked = PackedQuery::new(&[1.0, -2.0, 0.5], metric, Element::Vector);
+            let mut nearest = NearestPacked::new(&asked, 100);
             let (mut block, packer) = (Vec::new(), Packer::new(3, Element::Vector));
             for odd in [[0.0; 3], [f32::NAN; 3], [f32::INFINITY, 0.0, 1.0], [1e-42, 0.0, 1e-45], [3e38; 3]] {
                 packer.pack(&mut block, Uuid::nil(), &odd);
@@ -387,15 +394,15 @@ mod tests {
             let (found, _) = nearest.sorted();
             let odd = found.iter().filter(|(bound, _)| *bound <= 0.0).count();
             assert!(found.len() == 5 && odd >= 3, "{metric:?}: {found:?}");
-            // A question without a direction: by length, or all.
-            let asked = Question::new(&[0.0; 3], metric, Element::Vector);
-            let mut nearest = Nearest::new(&asked, 100);
+            // A question without a direction is compared by length, or with all.
+            let asked = PackedQuery::new(&[0.0; 3], metric, Element::Vector);
+            let mut nearest = NearestPacked::new(&asked, 100);
             nearest.add(&block, Ahead::nothing());
             assert!(nearest.sorted().0.iter().all(|(bound, _)| *bound <= 6e38));
         }
-        // A block of other vectors, or a torn one.
-        let asked = Question::new(&[1.0; 3], Metric::L2, Element::Vector);
-        let mut nearest = Nearest::new(&asked, 100);
+        // A block of other vectors, or a damaged one.
+        let asked = PackedQuery::new(&[1.0; 3], Metric::L2, Element::Vector);
+        let mut nearest = NearestPacked::new(&asked, 100);
         nearest.add(&[1; 7], Ahead::nothing());
         nearest.add(&[], Ahead::nothing());
         assert_eq!(nearest.sorted(), (vec![], f64::INFINITY));

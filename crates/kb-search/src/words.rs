@@ -5,7 +5,7 @@ use kb_types::syntax::Syntax;
 
 /// The words of a question.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Words {
+pub struct QuestionWords {
     /// The text by which chunks are ranked, with phrases but without exclusions.
     pub text: String,
     /// Phrases that chunks must contain.
@@ -14,11 +14,11 @@ pub struct Words {
     pub excluded: Vec<String>,
 }
 
-pub fn read(question: &str, syntax: Syntax) -> Words {
+pub fn read(question: &str, syntax: Syntax) -> QuestionWords {
     match syntax {
-        Syntax::Plain => Words { text: question.into(), ..Words::default() },
+        Syntax::Plain => QuestionWords { text: question.into(), ..QuestionWords::default() },
         Syntax::Web => parse(question),
-        Syntax::WithoutPhrases => Words { phrases: Vec::new(), ..parse(question) },
+        Syntax::WithoutPhrases => QuestionWords { phrases: Vec::new(), ..parse(question) },
     }
 }
 
@@ -26,9 +26,9 @@ pub fn read(question: &str, syntax: Syntax) -> Words {
 /// phrase, and a minus sign at the beginning of a word or phrase excludes it. A quotation mark that is not
 /// closed is text, and so is a minus sign at the beginning of one of several lines, because it marks the item
 /// of a list.
-fn parse(question: &str) -> Words {
+fn parse(question: &str) -> QuestionWords {
     let is_lines = question.trim().contains('\n');
-    let mut words = Words::default();
+    let mut words = QuestionWords::default();
     let mut rest = question;
     let mut before = None;
     while let Some(c) = rest.chars().next() {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn parts(question: &str) -> (String, Vec<String>, Vec<String>) {
-        let Words { text, phrases, excluded } = parse(question);
+        let QuestionWords { text, phrases, excluded } = parse(question);
         (text.split_whitespace().collect::<Vec<_>>().join(" "), phrases, excluded)
     }
 
@@ -106,9 +106,12 @@ mod tests {
     #[test]
     fn plain_text_has_no_operators_and_without_phrases_exclusions_stay() {
         let question = r#"the "training" phase -x"#;
-        assert_eq!(read(question, Syntax::Plain), Words { text: question.into(), ..Words::default() });
+        assert_eq!(
+            read(question, Syntax::Plain),
+            QuestionWords { text: question.into(), ..QuestionWords::default() }
+        );
         let question = r#"a "nested loop" "-b" -slow -"hash join""#;
-        let Words { text, phrases, excluded } = read(question, Syntax::WithoutPhrases);
+        let QuestionWords { text, phrases, excluded } = read(question, Syntax::WithoutPhrases);
         assert_eq!((phrases, excluded), (owned(&[]), owned(&["slow", "hash join"])));
         assert!(text.contains("nested loop") && text.contains("-b"), "{text}");
     }

@@ -34,7 +34,7 @@ pub struct ChunkHead {
     pub content_hash: Vec<u8>,
     pub token_count: i32,
     /// The row of an attached table that the document comes from, if it comes from one.
-    pub source: Option<RowSource>,
+    pub source: Option<SourceRow>,
     /// Whether that row has changed since the chunk was made.
     pub is_changed: bool,
 }
@@ -62,12 +62,12 @@ pub struct ChunkRow {
     pub content_hash: Vec<u8>,
     pub place: ChunkPlace,
     /// As [`ChunkHead::source`].
-    pub source: Option<RowSource>,
+    pub source: Option<SourceRow>,
 }
 
 /// Identifies the row of an attached table that a document was made from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RowSource {
+pub struct SourceRow {
     pub source_no: i64,
     pub kb_no: i64,
     /// The document's.

@@ -12,7 +12,7 @@ const MAX_PART: usize = 300;
 const SEPARATOR: &str = " > ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ContextPart {
     /// The document's title.
     Title,
     /// The headings above the chunk, outermost first.
@@ -22,7 +22,7 @@ enum Part {
 /// The parts of a context, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct ContextTemplate(Vec<Part>);
+pub struct ContextTemplate(Vec<ContextPart>);
 
 impl TryFrom<String> for ContextTemplate {
     type Error = String;
@@ -34,8 +34,8 @@ impl TryFrom<String> for ContextTemplate {
         let mut parts = Vec::new();
         for name in text.split('>') {
             let part = match name.trim() {
-                "title" => Part::Title,
-                "heading" => Part::Heading,
+                "title" => ContextPart::Title,
+                "heading" => ContextPart::Heading,
                 _ => return Err(problem()),
             };
             if parts.contains(&part) {
@@ -49,9 +49,9 @@ impl TryFrom<String> for ContextTemplate {
 
 impl From<ContextTemplate> for String {
     fn from(template: ContextTemplate) -> String {
-        let name = |part: &Part| match part {
-            Part::Title => "title",
-            Part::Heading => "heading",
+        let name = |part: &ContextPart| match part {
+            ContextPart::Title => "title",
+            ContextPart::Heading => "heading",
         };
         template.0.iter().map(name).collect::<Vec<_>>().join(SEPARATOR)
     }
@@ -86,8 +86,8 @@ impl ContextTemplate {
         let mut texts: Vec<String> = Vec::new();
         for part in &self.0 {
             let found: Vec<&str> = match part {
-                Part::Title => title.into_iter().collect(),
-                Part::Heading => headings.iter().map(String::as_str).collect(),
+                ContextPart::Title => title.into_iter().collect(),
+                ContextPart::Heading => headings.iter().map(String::as_str).collect(),
             };
             for text in found.into_iter().map(shortened).filter(|text| !text.is_empty()) {
                 if texts.last() != Some(&text) {

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// What kind of thing an error names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Object {
+pub enum ObjectKind {
     KnowledgeBase,
     Service(ServiceKind),
     VectorDb,
@@ -20,25 +20,25 @@ pub enum Object {
     EvalSet,
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Object::KnowledgeBase => "knowledge base",
-            Object::Service(kind) => kind.name(),
-            Object::VectorDb => "vector database",
-            Object::Secret => "secret",
-            Object::Run => "run",
-            Object::Table => "table",
-            Object::Role => "role",
-            Object::Column => "column",
-            Object::EvalSet => "evaluation set",
+            ObjectKind::KnowledgeBase => "knowledge base",
+            ObjectKind::Service(kind) => kind.name(),
+            ObjectKind::VectorDb => "vector database",
+            ObjectKind::Secret => "secret",
+            ObjectKind::Run => "run",
+            ObjectKind::Table => "table",
+            ObjectKind::Role => "role",
+            ObjectKind::Column => "column",
+            ObjectKind::EvalSet => "evaluation set",
         })
     }
 }
 
-impl From<ServiceKind> for Object {
+impl From<ServiceKind> for ObjectKind {
     fn from(kind: ServiceKind) -> Self {
-        Object::Service(kind)
+        ObjectKind::Service(kind)
     }
 }
 
@@ -47,14 +47,14 @@ impl From<ServiceKind> for Object {
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Error {
     #[error("{what} \"{id}\" does not exist")]
-    NotFound { what: Object, id: String },
+    NotFound { what: ObjectKind, id: String },
     /// `table` with its schema, quoted.
     #[error("table {table} is not attached to knowledge base \"{kb_id}\"")]
     NotAttached { table: String, kb_id: String },
     #[error("{what} \"{id}\" already exists")]
-    AlreadyExists { what: Object, id: String },
+    AlreadyExists { what: ObjectKind, id: String },
     #[error("{what} \"{id}\" is still used by {by}")]
-    InUse { what: Object, id: String, by: String },
+    InUse { what: ObjectKind, id: String, by: String },
     /// Every problem of one configuration, reported together. `setting`: the one that a superuser would
     /// change to allow it.
     #[error("invalid configuration of {object}")]
@@ -207,25 +207,29 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Error::NotFound { what, .. } => match what {
-                Object::KnowledgeBase => {
+                ObjectKind::KnowledgeBase => {
                     "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
                 }
-                Object::Service(ServiceKind::Embedder) => {
+                ObjectKind::Service(ServiceKind::Embedder) => {
                     "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
                 }
-                Object::Service(ServiceKind::Reranker) => {
+                ObjectKind::Service(ServiceKind::Reranker) => {
                     "List them with SELECT id FROM kb.rerankers; create one with kb.create_reranker(id, provider)."
                 }
-                Object::Service(ServiceKind::Llm) => {
+                ObjectKind::Service(ServiceKind::Llm) => {
                     "List them with SELECT id FROM kb.llms; create one with kb.create_llm(id, provider)."
                 }
-                Object::VectorDb => {
+                ObjectKind::VectorDb => {
                     "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
                 }
-                Object::EvalSet => {
+                ObjectKind::EvalSet => {
                     "List them with SELECT name FROM kb.eval_sets; make one with kb.create_eval_set(kb_id, eval_set)."
                 }
-                Object::Secret | Object::Run | Object::Table | Object::Role | Object::Column => return None,
+                ObjectKind::Secret
+                | ObjectKind::Run
+                | ObjectKind::Table
+                | ObjectKind::Role
+                | ObjectKind::Column => return None,
             },
             Error::NotAttached { .. } => {
                 "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."

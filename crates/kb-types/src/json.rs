@@ -168,8 +168,8 @@ struct Members(Vec<(String, Json)>);
 
 impl<'de> Deserialize<'de> for Members {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Members, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
+        struct ObjectVisitor;
+        impl<'de> Visitor<'de> for ObjectVisitor {
             type Value = Members;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -184,7 +184,7 @@ impl<'de> Deserialize<'de> for Members {
                 Ok(Members(members))
             }
         }
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_taken_out_as_it_is_written_and_the_rest_stays() {
+    fn a_key_is_removed_with_its_value_and_the_rest_is_unchanged() {
         let text = r#"{"a": {"m": 1}, "m": {"n": 12345678901234567890123.50, "s": "\"m\": }"}, "z": "m"}"#;
         let mut json = Json::new(text);
         assert_eq!(json.take("m").unwrap().as_str(), r#"{"n": 12345678901234567890123.50, "s": "\"m\": }"}"#);

@@ -17,7 +17,7 @@ const MAX_SPANS: usize = 1_000;
 
 /// A question of an evaluation set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct EvalQuestion {
     pub id: String,
     pub question: String,
     pub judgements: Vec<Judgement>,
@@ -33,7 +33,7 @@ pub struct Judgement {
     pub span: Option<(i32, i32)>,
 }
 
-impl Question {
+impl EvalQuestion {
     /// Returns an error where a field is too long.
     pub fn check(&self) -> Result<()> {
         let judgements = Judgement::all_to_json(&self.judgements).to_string().len();

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Template {
     source: String,
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Text(String),
     Column(String),
 }
@@ -36,15 +36,15 @@ impl Template {
                 return Err(format!("\"{{{{{name}}}}}\" names no column"));
             }
             if !text.is_empty() {
-                parts.push(Part::Text(text.to_string()));
+                parts.push(TemplatePart::Text(text.to_string()));
             }
-            parts.push(Part::Column(name.to_string()));
+            parts.push(TemplatePart::Column(name.to_string()));
             rest = after;
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_string()));
+            parts.push(TemplatePart::Text(rest.to_string()));
         }
-        if !parts.iter().any(|part| matches!(part, Part::Column(_))) {
+        if !parts.iter().any(|part| matches!(part, TemplatePart::Column(_))) {
             return Err("it names no column".into());
         }
         Ok(Template { source: source.to_string(), parts })
@@ -53,8 +53,8 @@ impl Template {
     /// The columns that the template names, in their order, each as often as it is named.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Column(name) => Some(name.as_str()),
-            Part::Text(_) => None,
+            TemplatePart::Column(name) => Some(name.as_str()),
+            TemplatePart::Text(_) => None,
         })
     }
 
@@ -66,8 +66,8 @@ impl Template {
         let mut is_blank = true;
         for part in &self.parts {
             match part {
-                Part::Text(literal) => text.push_str(literal),
-                Part::Column(_) => {
+                TemplatePart::Text(literal) => text.push_str(literal),
+                TemplatePart::Column(_) => {
                     if let Some(value) = values.next().and_then(Option::as_deref) {
                         is_blank &= value.trim().is_empty();
                         text.push_str(value);

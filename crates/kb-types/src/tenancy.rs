@@ -7,7 +7,7 @@ use std::rc::Rc;
 pub const SHARED: &str = "shared";
 
 /// The tenants that a role is bound to. None means that it is bound to none, so that it may act for any.
-pub type Bound = Option<Rc<[String]>>;
+pub type BoundTenants = Option<Rc<[String]>>;
 
 /// Why a session may not act for any tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Refusal {
 }
 
 /// The tenants that all of these roles may act for. None means any tenant.
-pub fn in_common<'a>(roles: impl IntoIterator<Item = &'a Bound>) -> Option<Vec<String>> {
+pub fn in_common<'a>(roles: impl IntoIterator<Item = &'a BoundTenants>) -> Option<Vec<String>> {
     let mut common: Option<Vec<String>> = None;
     for tenants in roles.into_iter().flatten() {
         common = Some(match common {
@@ -52,11 +52,11 @@ pub fn acting_for(asked: &str, allowed: Option<&[String]>) -> Result<String, Ref
 mod tests {
     use super::*;
 
-    fn to(tenants: &[&str]) -> Bound {
+    fn to(tenants: &[&str]) -> BoundTenants {
         Some(tenants.iter().map(|tenant| tenant.to_string()).collect())
     }
 
-    fn acting(asked: &str, roles: &[Bound]) -> Result<String, Refusal> {
+    fn acting(asked: &str, roles: &[BoundTenants]) -> Result<String, Refusal> {
         acting_for(asked, in_common(roles).as_deref())
     }
 

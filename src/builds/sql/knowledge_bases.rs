@@ -4,7 +4,7 @@ use crate::pg::row::{FromColumn, from_row};
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::tenants::{bindings, shares};
 use kb_text::chunking::Chunking;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::tenancy::SHARED;
 use kb_types::{Json, Preprocess, Retrieval};
 use pgrx::JsonB;
@@ -95,7 +95,7 @@ pub fn get(id: &str) -> Result<KnowledgeBase> {
         &meant.arguments(id),
         KnowledgeBase::from_row,
     )?
-    .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: id.into() })
+    .ok_or_else(|| Error::NotFound { what: ObjectKind::KnowledgeBase, id: id.into() })
 }
 
 /// Does what [`get`] does, but returns only a knowledge base that the caller may change.
@@ -129,7 +129,7 @@ fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
         KnowledgeBase::columns("k")
     );
     spi::write_one(&sql, &[Arg::Long(kb.kb_no)], KnowledgeBase::from_row)?
-        .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb.id.clone() })
+        .ok_or_else(|| Error::NotFound { what: ObjectKind::KnowledgeBase, id: kb.id.clone() })
 }
 
 /// Returns the number of the new knowledge base, or None if the id is taken. Must run as the owner.

@@ -79,7 +79,7 @@ impl NewDocument {
 
 /// The tenant and the origin of a document.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place<'a> {
+pub struct DocumentPlace<'a> {
     pub kb_no: i64,
     pub kb_id: &'a str,
     pub tenant_id: &'a str,
@@ -101,7 +101,7 @@ fn kept(parts: [&str; 5]) -> String {
 /// Inserts or updates a document. A failed document that is put again is updated even if its content is the
 /// same, and so is one that gets another title if titles are part of its chunks' context. Returns None, and
 /// does nothing, if the external_id is taken by a document of another origin.
-pub fn put(place: &Place, document: &NewDocument) -> Result<Option<PutStatus>> {
+pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(
         &format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, metadata = coalesce($4, metadata),

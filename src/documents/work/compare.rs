@@ -3,7 +3,7 @@
 use super::consult::{Case, Right, are_of_several};
 use crate::gateway::client;
 use crate::gateway::pump::Pump;
-use kb_gateway::protocol::{Client, Embedded, Request, Response, Urgency, Usage};
+use kb_gateway::protocol::{Client, EmbedReply, Request, Response, Urgency, Usage};
 use kb_gateway::{frame, provider};
 use kb_text::answers::{distance, pair_key};
 use kb_text::batch::Batcher;
@@ -158,7 +158,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn add(&mut self, range: Range<usize>, embedded: Embedded) {
+    fn add(&mut self, range: Range<usize>, embedded: EmbedReply) {
         self.usage.add(&embedded.usage);
         let failed: HashMap<usize, _> =
             embedded.failed.into_iter().map(|(text, fault)| (text as usize, fault)).collect();

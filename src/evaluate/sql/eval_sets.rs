@@ -3,11 +3,11 @@
 use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::pg::spi::{self, Arg, Row};
 use kb_types::Json;
-use kb_types::error::{Error, Object, Result};
-use kb_types::judgement::{Judgement, Question};
+use kb_types::error::{Error, ObjectKind, Result};
+use kb_types::judgement::{EvalQuestion, Judgement};
 
 fn not_found(name: &str) -> Error {
-    Error::NotFound { what: Object::EvalSet, id: name.into() }
+    Error::NotFound { what: ObjectKind::EvalSet, id: name.into() }
 }
 
 /// Creates a set. Returns false if one of this name exists. Must run as the owner.
@@ -45,9 +45,9 @@ pub fn delete(kb_no: i64, name: &str) -> Result<()> {
 }
 
 /// Adds questions, each id once, and replaces those whose ids exist. Must run as the owner.
-pub fn put_questions(eval_set_no: i64, tenant_id: &str, questions: &[Question]) -> Result<()> {
-    let column = |of: fn(&Question) -> String| questions.iter().map(of).collect::<Vec<_>>();
-    let filter = |question: &Question| question.filter.as_ref().map_or(String::new(), Json::to_string);
+pub fn put_questions(eval_set_no: i64, tenant_id: &str, questions: &[EvalQuestion]) -> Result<()> {
+    let column = |of: fn(&EvalQuestion) -> String| questions.iter().map(of).collect::<Vec<_>>();
+    let filter = |question: &EvalQuestion| question.filter.as_ref().map_or(String::new(), Json::to_string);
     spi::execute(
         "INSERT INTO kb.eval_questions (eval_set_no, question_id, tenant_id, question, relevant, filter)
          SELECT $1, u.id, $2, u.question, u.relevant::jsonb, nullif(u.filter, '')::jsonb
@@ -77,7 +77,7 @@ pub fn delete_question(eval_set_no: i64, question_id: &str) -> Result<bool> {
 }
 
 /// The questions of a set that the caller may read, by id. Works on a standby.
-pub fn questions(kb_no: i64, name: &str) -> Result<Vec<Question>> {
+pub fn questions(kb_no: i64, name: &str) -> Result<Vec<EvalQuestion>> {
     let found = spi::read_one(
         "SELECT s.eval_set_no FROM kb.eval_sets s WHERE s.kb_no = $1 AND s.name = $2",
         &[Arg::Long(kb_no), Arg::Text(name)],
@@ -90,7 +90,7 @@ pub fn questions(kb_no: i64, name: &str) -> Result<Vec<Question>> {
         &[Arg::Long(eval_set_no)],
         |row| {
             let internal = |p: Vec<String>| Error::Internal(format!("stored judgements: {}", p.join("; ")));
-            Ok(Question {
+            Ok(EvalQuestion {
                 id: row.get("question_id")?,
                 question: row.get("question")?,
                 judgements: Judgement::parse_all(&row.get("relevant")?).map_err(internal)?,

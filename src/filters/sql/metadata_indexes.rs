@@ -141,7 +141,7 @@ pub fn delete(kb_no: i64, key: &str, index_type: Option<IndexType>) -> Result<i6
 
 /// An index that is to be created or dropped.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Task {
+pub struct IndexTask {
     pub name: String,
     /// The index to create. None: no knowledge base wants it any more.
     wanted: Option<(String, IndexType)>,
@@ -154,7 +154,7 @@ pub struct Task {
 
 /// The tasks after which each key and type that is wanted has a valid index, and no others exist. For the
 /// worker and the indexer.
-pub fn tasks() -> Result<Vec<Task>> {
+pub fn tasks() -> Result<Vec<IndexTask>> {
     let sql = format!(
         "{WANTED}, wanted AS (
             SELECT w.key, w.type, w.said,
@@ -172,7 +172,7 @@ pub fn tasks() -> Result<Vec<Task>> {
     spi::write(&sql, &[], |row| {
         let (key, type_name): (Option<String>, Option<String>) = (row.get("key")?, row.get("type")?);
         let index_type = type_name.as_deref().and_then(IndexType::parse);
-        Ok(Task {
+        Ok(IndexTask {
             name: row.get("name")?,
             wanted: key.zip(index_type),
             is_there: row.get("is_there")?,
@@ -181,7 +181,7 @@ pub fn tasks() -> Result<Vec<Task>> {
     })
 }
 
-impl Task {
+impl IndexTask {
     /// The statements that carry out the task without blocking writers. Each must run at top level.
     pub fn statements(&self) -> Vec<String> {
         let drop =

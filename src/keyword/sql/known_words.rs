@@ -4,8 +4,8 @@
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::{text_search, txn};
 use foldhash::HashMap;
-use kb_search::bm25::joined;
-use kb_search::bm25::joined::{apart, humps, names};
+use kb_search::bm25::compound;
+use kb_search::bm25::compound::{apart, humps, names};
 use kb_search::bm25::signs::{Cut, cut, normal};
 use kb_search::bm25::terms::{SHORT, key, term_of};
 use kb_search::bm25::{Occurrences, Share, plain_words};
@@ -172,7 +172,7 @@ fn readable<'a>(text: &'a str, mut each: impl FnMut(&str, Share)) -> Cow<'a, str
         Cow::Borrowed(text) => cut(text, tell),
         Cow::Owned(text) => Cow::Owned(cut(&text, &mut tell).into_owned()),
     };
-    joined::shortened(text)
+    compound::shortened(text)
 }
 
 #[derive(Default)]
@@ -262,7 +262,7 @@ pub fn lexemes(configuration: u32, text: &str, mut each: impl FnMut(&[u8], Share
     forget_what_changed();
     let text = readable(text, |signs, share| each(signs.as_bytes(), share));
     if !has_plain_words(configuration)? {
-        for word in joined::joined(&text) {
+        for word in compound::compounds(&text) {
             find_parts(configuration, word, &mut each)?;
         }
         return text_search::lexemes(configuration, &text, |lexeme| each(lexeme, Share::Word));

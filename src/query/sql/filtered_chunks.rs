@@ -6,7 +6,7 @@
 //! policies. No condition of a filter raises an error, whatever a document contains, so none reveals another
 //! tenant's document.
 
-use super::search::Target;
+use super::search::SearchTarget;
 use crate::filters::filter;
 use crate::filters::metadata_indexes;
 use crate::pg::estimate;
@@ -29,7 +29,7 @@ const LOOK_UPS: [(&CStr, &CStr); 1] = [(c"random_page_cost", c"1.1")];
 
 /// The chunks of the live build that pass a filter, of documents that the caller's tenant may read. Returns
 /// None if there are more than `most`.
-pub fn matching_chunks(target: &Target, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
+pub fn matching_chunks(target: &SearchTarget, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
     let tenants = shares::readable(target.kb_no)?;
     let found = as_owner(|| {
         let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
@@ -66,7 +66,7 @@ thread_local! {
 /// The estimated part of all documents that passes a filter, from 0 to 1, by the planner's statistics.
 /// Returns None if these do not tell. The estimate is kept until the statistics or the indexes of
 /// kb.documents change.
-pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
+pub fn expected_part(target: &SearchTarget, filter: &Filter) -> Result<Option<f64>> {
     let key = (target.kb_no, format!("{filter:?}"));
     if key.1.len() > KEPT || txn::is_parallel() {
         return read_expected_part(target, filter);
@@ -77,7 +77,7 @@ pub fn expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
     })
 }
 
-fn read_expected_part(target: &Target, filter: &Filter) -> Result<Option<f64>> {
+fn read_expected_part(target: &SearchTarget, filter: &Filter) -> Result<Option<f64>> {
     as_owner(|| {
         let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
         if !filter::is_estimated(filter, &indexes) {

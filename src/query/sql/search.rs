@@ -10,8 +10,8 @@ use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
 use crate::tenants::shares;
 use crate::vectors::VectorDb;
-use kb_types::candidate::{ChunkHead, ChunkPlace, ChunkRow, RowSource};
-use kb_types::error::{Error, Object, Result};
+use kb_types::candidate::{ChunkHead, ChunkPlace, ChunkRow, SourceRow};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::retrieval::EfSearch;
 use kb_types::{Candidate, Embedder, EmbedderConfig, Filter, Preprocess, Retrieval};
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 /// Everything that a query must know of a knowledge base, read by one statement.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Target {
+pub struct SearchTarget {
     pub kb_no: i64,
     pub kb_id: String,
     pub build_no: i64,
@@ -38,7 +38,7 @@ pub struct Target {
     pub index_misses: bool,
 }
 
-impl Target {
+impl SearchTarget {
     /// The number of HNSW candidates to examine, if a setting or a measurement specifies it.
     pub fn ef_search(&self) -> Option<usize> {
         match self.retrieval.ef_search {
@@ -50,7 +50,7 @@ impl Target {
 }
 
 /// The knowledge base that the caller means, with its live build.
-pub fn target(kb_id: &str) -> Result<Target> {
+pub fn target(kb_id: &str) -> Result<SearchTarget> {
     let internal = |p: Vec<String>| Error::Internal(format!("stored settings: {}", p.join("; ")));
     let meant = Meant::of_session()?;
     spi::read_one(
@@ -70,7 +70,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
         |row| {
             let retrieval: Retrieval = row.get("retrieval")?;
             let is_auto = matches!(retrieval.ef_search, Some(EfSearch::Auto(_)));
-            Ok(Target {
+            Ok(SearchTarget {
                 kb_no: row.get("kb_no")?,
                 kb_id: kb_id.to_string(),
                 build_no: row.get("build_no")?,
@@ -92,7 +92,7 @@ pub fn target(kb_id: &str) -> Result<Target> {
             })
         },
     )?
-    .ok_or_else(|| Error::NotFound { what: Object::KnowledgeBase, id: kb_id.into() })
+    .ok_or_else(|| Error::NotFound { what: ObjectKind::KnowledgeBase, id: kb_id.into() })
 }
 
 /// The columns that [`chunk_row`] reads, and the chunk's id.
@@ -102,9 +102,9 @@ const COLUMNS: &str = "c.chunk_id, d.external_id, d.title, c.content, c.token_co
     c.content_hash, d.source_no, d.kb_no, d.tenant_id, d.document_id, c.ordinal, c.start_char, c.end_char";
 
 /// The source of a row of an attached table.
-fn source(row: &Row) -> Result<Option<RowSource>> {
+fn source(row: &Row) -> Result<Option<SourceRow>> {
     let Some(source_no) = row.get("source_no")? else { return Ok(None) };
-    Ok(Some(RowSource { source_no, kb_no: row.get("kb_no")?, tenant_id: row.get("tenant_id")? }))
+    Ok(Some(SourceRow { source_no, kb_no: row.get("kb_no")?, tenant_id: row.get("tenant_id")? }))
 }
 
 fn chunk_row(row: &Row) -> Result<ChunkRow> {
@@ -145,13 +145,13 @@ pub struct CandidateCondition<'a> {
 
 /// Those candidates that the caller may read, with their heads, in their order. The statement runs as the
 /// caller, so every policy on chunks and documents applies.
-pub fn heads(target: &Target, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
+pub fn heads(target: &SearchTarget, candidates: Vec<Candidate>) -> Result<Vec<Candidate>> {
     heads_where(target, candidates, &CandidateCondition::default())
 }
 
 /// Does the same for candidates whose rows satisfy the condition.
 pub fn heads_where(
-    target: &Target,
+    target: &SearchTarget,
     candidates: Vec<Candidate>,
     is: &CandidateCondition,
 ) -> Result<Vec<Candidate>> {
@@ -211,7 +211,7 @@ pub fn heads_where(
 
 /// Reads the rows of candidates that have their heads, with their texts. Returns the number of rows that were
 /// read. Runs as the caller, like [`heads`].
-pub fn add_rows(target: &Target, candidates: &mut [Candidate]) -> Result<usize> {
+pub fn add_rows(target: &SearchTarget, candidates: &mut [Candidate]) -> Result<usize> {
     let unread: Vec<Uuid> = candidates.iter().filter(|c| c.row.is_none()).map(|c| c.chunk_id).collect();
     if unread.is_empty() {
         return Ok(0);
@@ -241,7 +241,7 @@ pub struct TextPlace {
     pub chunk_id: Uuid,
     pub external_id: String,
     /// See [`ChunkRow::source`].
-    pub source: Option<RowSource>,
+    pub source: Option<SourceRow>,
 }
 
 /// The most places that are listed for a text.
@@ -249,7 +249,7 @@ const PLACES: i64 = 1000;
 
 /// The places of those of these texts that several chunks have, at most [`PLACES`] of each, by external id
 /// and ordinal.
-pub fn places(target: &Target, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
+pub fn places(target: &SearchTarget, hashes: &[Vec<u8>]) -> Result<Vec<TextPlace>> {
     let build = Key::Long(target.build_no);
     let tenants = match bypasses_policies() {
         true => None,

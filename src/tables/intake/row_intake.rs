@@ -15,7 +15,7 @@ use crate::tables::changes;
 use crate::tables::changes::What;
 use crate::tables::row_document;
 use crate::tables::row_documents;
-use crate::tables::row_documents::Found;
+use crate::tables::row_documents::FoundRow;
 use crate::tables::source_tables::{located, refusal};
 use crate::tables::sources::rows;
 use crate::tables::sources::rows::SourceRow;
@@ -37,7 +37,7 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 pub const AT_ONCE: usize = 8;
 
 /// What became of a row's job.
-enum Read {
+enum RowRead {
     /// The document is as the row is, and is to be processed.
     Current(Job),
     /// There is nothing more to do.
@@ -73,13 +73,13 @@ pub fn refresh(
         let (mut is_read, account) = (false, account(source_no)?);
         for jobs in jobs.chunks(AT_ONCE) {
             for read in read_rows(source_no, &account, jobs, rests)? {
-                is_read |= matches!(read, Read::Current(_) | Read::Done);
+                is_read |= matches!(read, RowRead::Current(_) | RowRead::Done);
                 match read {
-                    Read::Current(job) => current.push(job),
-                    Read::Done => {}
-                    Read::Locked(job) => events.push(Event::GivenBack { jobs: vec![job], delay: BUSY }),
-                    Read::Later(job) => later.push(job),
-                    Read::Failed(job, error) => failed.push((job, error)),
+                    RowRead::Current(job) => current.push(job),
+                    RowRead::Done => {}
+                    RowRead::Locked(job) => events.push(Event::GivenBack { jobs: vec![job], delay: BUSY }),
+                    RowRead::Later(job) => later.push(job),
+                    RowRead::Failed(job, error) => failed.push((job, error)),
                 }
             }
         }
@@ -115,30 +115,30 @@ fn is_of_table(error: &Error) -> bool {
 
 /// Rows that cannot be read together are read one by one, so that one costs no other; none of a table that
 /// rests.
-fn read_rows(source_no: i64, account: &Account, jobs: &[Job], rests: &mut Rests) -> Result<Vec<Read>> {
+fn read_rows(source_no: i64, account: &Account, jobs: &[Job], rests: &mut Rests) -> Result<Vec<RowRead>> {
     if rests.left(source_no, account, Instant::now()).is_some() {
-        return Ok(jobs.iter().cloned().map(Read::Later).collect());
+        return Ok(jobs.iter().cloned().map(RowRead::Later).collect());
     }
     if jobs.len() > 1 && !rests.is_one_by_one(source_no) {
         match read_timed(source_no, account, jobs, rests)? {
             Ok(read) => return Ok(read),
             Err(error) if error.is_lock() || is_over_time(&error) => {
-                return Ok(jobs.iter().cloned().map(Read::Later).collect());
+                return Ok(jobs.iter().cloned().map(RowRead::Later).collect());
             }
             Err(_) => {}
         }
     }
     let one = |job: &Job| {
         if rests.left(source_no, account, Instant::now()).is_some() {
-            return Ok(Read::Later(job.clone()));
+            return Ok(RowRead::Later(job.clone()));
         }
         Ok(match read_timed(source_no, account, std::slice::from_ref(job), rests)? {
-            Ok(mut read) => read.pop().unwrap_or(Read::Done),
-            Err(error) if error.is_lock() => Read::Later(job.clone()),
-            Err(error) => Read::Failed(job.clone(), of_row(job, error)),
+            Ok(mut read) => read.pop().unwrap_or(RowRead::Done),
+            Err(error) if error.is_lock() => RowRead::Later(job.clone()),
+            Err(error) => RowRead::Failed(job.clone(), of_row(job, error)),
         })
     };
-    let read: Vec<Read> = jobs.iter().map(one).collect::<Result<_>>()?;
+    let read: Vec<RowRead> = jobs.iter().map(one).collect::<Result<_>>()?;
     if rests.left(source_no, account, Instant::now()).is_none() {
         rests.end_one_by_one(source_no);
     }
@@ -151,7 +151,7 @@ fn read_timed(
     account: &Account,
     jobs: &[Job],
     rests: &mut Rests,
-) -> Result<Result<Vec<Read>>> {
+) -> Result<Result<Vec<RowRead>>> {
     let mut spent = Duration::ZERO;
     let result = txn::in_txn(|| read_some(source_no, jobs, &mut spent));
     let end = match &result {
@@ -179,7 +179,7 @@ fn of_row(job: &Job, error: Error) -> Error {
     }
 }
 
-fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<Read>> {
+fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<RowRead>> {
     // The source is locked, so that no document is stored for a table that is detached meanwhile.
     let Some(source) = catalog::hold(source_no)? else {
         // The table is detached, so a job that was enqueued meanwhile is that of a document that was put, or
@@ -187,7 +187,7 @@ fn read_some(source_no: i64, jobs: &[Job], spent: &mut Duration) -> Result<Vec<R
         if !vectors::is_being_restored()? {
             queue::forget_source(jobs, source_no)?;
         }
-        return Ok(jobs.iter().cloned().map(Read::Later).collect());
+        return Ok(jobs.iter().cloned().map(RowRead::Later).collect());
     };
     let source = located(source)?;
     let keys: Vec<Vec<String>> = jobs
@@ -284,13 +284,13 @@ fn take(
     document: Result<Option<Option<NewDocument>>>,
     partition: Option<u32>,
     targets: &mut Targets,
-) -> Result<Read> {
+) -> Result<RowRead> {
     let present = match row_documents::lock(source, &job.tenant_id, &job.external_id)? {
-        Found::Locked => return Ok(Read::Locked(job.clone())),
-        Found::Present(present) if !present.is_own => {
+        FoundRow::Locked => return Ok(RowRead::Locked(job.clone())),
+        FoundRow::Present(present) if !present.is_own => {
             let problem = match present.source_no {
                 // It is about to be deleted.
-                Some(other) if is_gone(other, job)? => return Ok(Read::Locked(job.clone())),
+                Some(other) if is_gone(other, job)? => return Ok(RowRead::Locked(job.clone())),
                 Some(_) => catalog::OTHERS,
                 None => catalog::TAKEN,
             };
@@ -304,10 +304,10 @@ fn take(
                 true => queue::give_to(job, present.source_no)?,
                 false => drop(queue::finish(std::slice::from_ref(job))?),
             }
-            return Ok(Read::Done);
+            return Ok(RowRead::Done);
         }
-        Found::Present(present) => Some(present),
-        Found::None => None,
+        FoundRow::Present(present) => Some(present),
+        FoundRow::None => None,
     };
     let document = match document {
         Ok(Some(Some(document))) => document,
@@ -316,22 +316,22 @@ fn take(
                 stored::delete(&[present.document_id])?;
             }
             queue::finish(std::slice::from_ref(job))?;
-            return Ok(Read::Done);
+            return Ok(RowRead::Done);
         }
-        Err(error) => return Ok(Read::Failed(job.clone(), error)),
+        Err(error) => return Ok(RowRead::Failed(job.clone(), error)),
     };
     // Roles can have been bound since the job was made.
     if let Some(problem) = refusal(source, &job.tenant_id) {
         catalog::set_error(source.source_no, Some(&format!("{}{problem}", catalog::REFUSED)))?;
         if present.is_none() {
             queue::finish(std::slice::from_ref(job))?;
-            return Ok(Read::Done);
+            return Ok(RowRead::Done);
         }
         let external_id = job.external_id.clone();
-        return Ok(Read::Failed(job.clone(), Error::Document { external_id, problem }));
+        return Ok(RowRead::Failed(job.clone(), Error::Document { external_id, problem }));
     }
     if let Err(error) = charge(source, &job.tenant_id, &document) {
-        return if error.is_lock() { Err(error) } else { Ok(Read::Failed(job.clone(), error)) };
+        return if error.is_lock() { Err(error) } else { Ok(RowRead::Failed(job.clone(), error)) };
     }
     let status = new_documents::put(&source.place(&job.tenant_id), &document)?;
     if let Some(partition) = partition {
@@ -347,9 +347,9 @@ fn take(
         && present.settings.as_deref() == Some(target.build.settings().as_str())
     {
         queue::finish(std::slice::from_ref(job))?;
-        return Ok(Read::Done);
+        return Ok(RowRead::Done);
     }
-    Ok(Read::Current(job.clone()))
+    Ok(RowRead::Current(job.clone()))
 }
 
 /// Returns the event of a row that failed. A row that has never been a document becomes one without text,
@@ -359,7 +359,7 @@ fn fail(job: Job, error: Error) -> Result<Event> {
         let listed = txn::in_txn(|| {
             let Some(source) = job.source_no.map_or(Ok(None), catalog::hold)? else { return Ok(()) };
             // Rows of a table that is gone are not listed: kb.sources shows that it is gone.
-            if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != Found::None
+            if row_documents::lock(&source, &job.tenant_id, &job.external_id)? != FoundRow::None
                 || table::locate(&source)?.is_none()
             {
                 return Ok(());

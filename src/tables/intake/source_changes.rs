@@ -14,7 +14,7 @@ use crate::tables::changes;
 use crate::tables::changes::{Changes, What};
 use crate::tables::partitions;
 use crate::tables::row_documents;
-use crate::tables::row_presence::{Presence, presence};
+use crate::tables::row_presence::{RowPresence, presence};
 use crate::tables::row_texts;
 use crate::tables::source_tables::located;
 use crate::tables::sources::rows;
@@ -227,10 +227,10 @@ fn look_again(
 ) -> Result<(BTreeSet<Name>, BTreeSet<Name>)> {
     let names: Vec<(&str, &str)> = gone.iter().map(|(tenant, id)| (tenant.as_str(), id.as_str())).collect();
     let found = txn::in_txn(|| time_limit::within(TIME_LIMIT, spent, || presence(source, &names)));
-    let Presence { absent, unreadable } = match found {
+    let RowPresence { absent, unreadable } = match found {
         Err(error) if error.is_lock() => return Err(error),
         // They cannot be read, or not within the limit: they are read one by one, as jobs.
-        Err(_) => Presence { absent: Vec::new(), unreadable: (0..names.len()).collect() },
+        Err(_) => RowPresence { absent: Vec::new(), unreadable: (0..names.len()).collect() },
         Ok(found) => found,
     };
     let absent: BTreeSet<usize> = absent.into_iter().collect();

@@ -175,7 +175,7 @@ from_row! {
 
 /// The result of locking a row's document.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
+pub enum FoundRow {
     None,
     /// An open transaction has it locked.
     Locked,
@@ -183,7 +183,7 @@ pub enum Found {
 }
 
 /// Locks a row's document, unless another transaction has it locked.
-pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found> {
+pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<FoundRow> {
     let arguments =
         [Arg::Long(source.kb_no), Arg::Text(tenant_id), Arg::Text(external_id), Arg::Long(source.source_no)];
     let present = spi::write_one(
@@ -195,14 +195,14 @@ pub fn lock(source: &Source, tenant_id: &str, external_id: &str) -> Result<Found
         Present::from_row,
     )?;
     if let Some(present) = present {
-        return Ok(Found::Present(present));
+        return Ok(FoundRow::Present(present));
     }
     let is_there = spi::write_one(
         "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1 AND tenant_id = $2 AND external_id = $3)",
         &arguments[..3],
         Row::only::<bool>,
     )?;
-    Ok(if is_there == Some(true) { Found::Locked } else { Found::None })
+    Ok(if is_there == Some(true) { FoundRow::Locked } else { FoundRow::None })
 }
 
 /// Deletes the documents of rows that are gone, by tenants and external_ids. Returns the places of those that

@@ -20,7 +20,7 @@ use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX_UNPLANNED, IN_ORDER};
 use kb_search::ef_search;
-use kb_search::segments::{Part, Segment, WHOLE, parts};
+use kb_search::segments::{CoveredPart, Segment, WHOLE, parts};
 use kb_types::error::Result;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
@@ -327,7 +327,7 @@ impl Statement<'_> {
     fn rests(&self, searched: Option<&Searched>, packed: Option<i32>) -> Vec<(i32, i32)> {
         let segments = searched.map_or(&[][..], |searched| &searched.cover);
         let rest = |part| {
-            let Part::Rest { first, last } = part else { return None };
+            let CoveredPart::Rest { first, last } = part else { return None };
             let is_empty =
                 |index| last == i32::MAX && !index_lookup::may_reach(&self.table_name, index, first);
             if searched.and_then(|searched| searched.by_number).is_some_and(is_empty) {

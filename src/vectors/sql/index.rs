@@ -30,12 +30,12 @@ pub struct Table {
 
 /// The next thing to do for a table.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Work {
+pub enum IndexWork {
     /// Drop an index whose build failed, or that others have made superfluous.
     Drop {
         name: String,
     },
-    Build(Build),
+    Build(IndexBuild),
     /// Merge segments when nothing has been written for a while. `last` is the largest number so far.
     WhenQuiet {
         last: i32,
@@ -43,12 +43,12 @@ pub enum Work {
     Nothing,
 }
 
-impl Work {
+impl IndexWork {
     /// Whether this work is the same as `before`. If an index could not be built meanwhile, it is the same
     /// even if it now covers more rows.
-    pub fn is_same(&self, before: &Work) -> bool {
+    pub fn is_same(&self, before: &IndexWork) -> bool {
         match (self, before) {
-            (Work::Build(now), Work::Build(before)) => now.first == before.first,
+            (IndexWork::Build(now), IndexWork::Build(before)) => now.first == before.first,
             _ => self == before,
         }
     }
@@ -56,7 +56,7 @@ impl Work {
 
 /// An index that is to be built, and the traffic for which this was decided.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Build {
+pub struct IndexBuild {
     first: i32,
     last: i32,
     pub traffic: Traffic,
@@ -144,18 +144,18 @@ impl Table {
 
     /// The work to do now. `is_asked`: the first index was requested when less was waiting, and what has
     /// arrived since does not put it off. `is_quiet`: nothing has been written for a while.
-    pub fn work(&self, is_asked: bool, is_quiet: bool) -> Result<Work> {
+    pub fn work(&self, is_asked: bool, is_quiet: bool) -> Result<IndexWork> {
         let indexes = indexes(&self.vector_db)?;
         let valid: Vec<Segment> =
             indexes.iter().filter(|index| index.is_valid).map(|index| index.segment.clone()).collect();
         let superfluous =
             indexes.iter().find(|index| !index.is_valid || is_redundant(&index.segment, &valid));
         if let Some(index) = superfluous {
-            return Ok(Work::Drop { name: index.name.clone() });
+            return Ok(IndexWork::Drop { name: index.name.clone() });
         }
         let cover = cover(valid);
         if cover.is_empty() && self.is_shared {
-            return Ok(Work::Nothing);
+            return Ok(IndexWork::Nothing);
         }
         let traffic = match (self.is_waited_for, is_quiet) {
             (true, _) if !(cover.is_empty() && (is_asked || self.has_waited_long)) => Traffic::Busy,
@@ -164,13 +164,13 @@ impl Table {
         };
         // Other builds may come to use it before it is filled, and then each is scanned exactly.
         if cover.is_empty() && self.is_named && traffic == Traffic::Busy {
-            return Ok(Work::Nothing);
+            return Ok(IndexWork::Nothing);
         }
         let least = self.vector_db.config.min_rows as u64;
         let most = most_rows(&self.vector_db, !self.is_named);
         let end = cover.last().map_or(-1, |segment| if segment.is_whole() { -1 } else { segment.last });
         let Some((rest, last)) = behind(&self.vector_db, end, most.max(least))? else {
-            return Ok(Work::Nothing);
+            return Ok(IndexWork::Nothing);
         };
         // The newest rows may be deleted: an index for fewer rows than a segment already has would be
         // superfluous beside it.
@@ -183,10 +183,10 @@ impl Table {
                     Some(rows) if is_draft && last > end => number_behind(&self.vector_db, end, rows)?,
                     _ => None,
                 };
-                Work::Build(Build { first, last: oldest.unwrap_or(last), traffic, is_draft })
+                IndexWork::Build(IndexBuild { first, last: oldest.unwrap_or(last), traffic, is_draft })
             }
-            Next::WhenQuiet => Work::WhenQuiet { last },
-            Next::Nothing => Work::Nothing,
+            Next::WhenQuiet => IndexWork::WhenQuiet { last },
+            Next::Nothing => IndexWork::Nothing,
         })
     }
 
@@ -239,7 +239,7 @@ impl Table {
     }
 
     /// The statement that creates an index without blocking writers.
-    pub fn create_statement(&self, build: &Build) -> Result<String> {
+    pub fn create_statement(&self, build: &IndexBuild) -> Result<String> {
         let vector_db = &self.vector_db;
         Ok(format!(
             "CREATE INDEX CONCURRENTLY {} ON {} USING hnsw (embedding {}.{}) WITH (m = {}, ef_construction = {}) WHERE {} {}",
@@ -280,14 +280,14 @@ impl Table {
 
     /// Gives the planner fresh statistics of what a query reads, if an index was built on all rows that
     /// existed.
-    pub fn analyze_after(&self, build: &Build) -> Result<()> {
+    pub fn analyze_after(&self, build: &IndexBuild) -> Result<()> {
         if build.first > 0 {
             return Ok(());
         }
         spi::execute_utility(&format!("ANALYZE kb.documents, kb.chunks, {}", self.vector_db.table()))
     }
 
-    fn index_name(&self, build: &Build) -> String {
+    fn index_name(&self, build: &IndexBuild) -> String {
         let mut name = self.vector_db.table_name.clone();
         if name.len() > LONGEST_NAME {
             let hash = blake3::hash(name.as_bytes()).to_hex();

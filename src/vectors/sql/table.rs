@@ -12,7 +12,7 @@ use crate::sql::BY_INDEX_UNPLANNED;
 use crate::sql::server_catalogs::vector_schema;
 use crate::vectors::sql::grants;
 use kb_types::Missing;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::vector_db::Element;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -326,7 +326,9 @@ impl VectorDb {
     /// Returns an error if a table of that name exists already.
     pub fn check_free(&self) -> Result<()> {
         match ddl::table_exists(&self.table_name)? {
-            true => Err(Error::AlreadyExists { what: Object::Table, id: format!("kb.{}", self.table_name) }),
+            true => {
+                Err(Error::AlreadyExists { what: ObjectKind::Table, id: format!("kb.{}", self.table_name) })
+            }
             false => Ok(()),
         }
     }

@@ -17,7 +17,7 @@ use crate::settings;
 use crate::tenants::shares;
 use foldhash::HashMap;
 use kb_search::tail;
-use kb_search::tail::{Nearest, Packer, Question, block_size, entry_size};
+use kb_search::tail::{NearestPacked, PackedQuery, Packer, block_size, entry_size};
 use kb_types::error::Result;
 use uuid::Uuid;
 
@@ -149,14 +149,18 @@ pub struct Tail {
     build_no: i64,
     /// All vectors from this number on are packed.
     pub first: i32,
-    question: Question,
+    question: PackedQuery,
 }
 
 impl Tail {
     /// Returns None if the vectors of this build are not packed.
     pub fn of(vector_db: &VectorDb, build_no: i64, vector: &[f32]) -> Option<Tail> {
         let first = index_lookup::number(c"tails", c"tails_pkey", &[Key::Long(build_no)], c"first")??;
-        Some(Tail { build_no, first, question: Question::new(vector, vector_db.metric, vector_db.element) })
+        Some(Tail {
+            build_no,
+            first,
+            question: PackedQuery::new(vector, vector_db.metric, vector_db.element),
+        })
     }
 
     /// The candidates among the packed chunks of a knowledge base from number `from` on, of tenants whose
@@ -164,7 +168,7 @@ impl Tail {
     /// distances, which stand beside them, and a lower bound of the distance of all others. Returns None if
     /// this snapshot cannot use the packed vectors.
     pub fn nearest(&self, kb_no: i64, from: i32, most: usize) -> Result<Option<Near>> {
-        let mut nearest = Nearest::new(&self.question, most);
+        let mut nearest = NearestPacked::new(&self.question, most);
         let key = [Key::Long(self.build_no), Key::AtLeast(from.max(self.first))];
         let (tenants, table, index) = (shares::readable(kb_no)?, c"tail_vectors", c"tail_vectors_segment");
         let is_read =
@@ -173,5 +177,5 @@ impl Tail {
     }
 }
 
-/// See [`Nearest::sorted`].
+/// See [`NearestPacked::sorted`].
 pub type Near = (Vec<(f64, Uuid)>, f64);

@@ -13,7 +13,7 @@ use crate::pg::{txn, wake};
 use crate::upkeep::{IndexSchedule, Log, Upkeep};
 use crate::vectors;
 use crate::vectors::index;
-use crate::vectors::index::{Table, Work};
+use crate::vectors::index::{IndexWork, Table};
 use crate::vectors::{Size, VectorDb, moved_builds, tail};
 use kb_search::segments::rest_while_busy;
 use kb_types::error::Result;
@@ -23,7 +23,7 @@ use std::time::Instant;
 /// What a vector table wants.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wish {
-    Work(Work),
+    Work(IndexWork),
     /// It may want something soon: it is being filled, or somebody has locked it.
     Later,
     Nothing,
@@ -35,7 +35,7 @@ pub fn look(table: &Table, is_asked: bool, is_quiet: bool) -> Result<Wish> {
         return Ok(Wish::Later);
     }
     match txn::in_txn(|| table.work(is_asked, is_quiet)) {
-        Ok(Work::Nothing) => Ok(if table.is_waited_for { Wish::Later } else { Wish::Nothing }),
+        Ok(IndexWork::Nothing) => Ok(if table.is_waited_for { Wish::Later } else { Wish::Nothing }),
         Ok(work) => Ok(Wish::Work(work)),
         Err(error) if error.is_lock() || txn::in_txn(|| table.is_going())? => Ok(Wish::Later),
         Err(error) => Err(error),
@@ -73,7 +73,7 @@ fn move_if_large(build_no: i64) -> Result<Moved> {
 pub struct Indexes {
     schedule: IndexSchedule<VectorDb>,
     /// What each table was last asked for.
-    asked: HashMap<VectorDb, Work>,
+    asked: HashMap<VectorDb, IndexWork>,
     /// Vectors that each table got since the indexer runs, and how many it may get while its segments are
     /// merged.
     since: HashMap<VectorDb, (u64, u64)>,
@@ -176,7 +176,7 @@ impl Indexes {
         for table in &tables {
             let wish = tidy(table).and_then(|()| look(table, false, false));
             // It has what it was asked for: it waits for no pause when it wants something else.
-            let is_done = |asked: &Work| match &wish {
+            let is_done = |asked: &IndexWork| match &wish {
                 Ok(Wish::Work(work)) => !work.is_same(asked),
                 Ok(Wish::Nothing) => true,
                 Ok(Wish::Later) | Err(_) => false,

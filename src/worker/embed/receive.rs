@@ -9,7 +9,7 @@ use crate::pg::{report, setting, txn};
 use crate::work::{Destination, Event, Pauses, Target};
 use crate::worker::context::Worker;
 use crate::worker::finish::open_documents::{EndedDocuments, OpenDocuments};
-use kb_gateway::protocol::{Embedded, Response, Usage};
+use kb_gateway::protocol::{EmbedReply, Response, Usage};
 use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
 use std::collections::HashSet;
@@ -75,7 +75,7 @@ impl Worker {
     }
 
     /// Writes a batch's vectors, and ends the documents that have all of theirs with it.
-    fn write(&mut self, batch: Batch<Target>, embedded: Embedded) -> Result<()> {
+    fn write(&mut self, batch: Batch<Target>, embedded: EmbedReply) -> Result<()> {
         if batch.target.is_remote() && self.unsaved.is_table_locked(&batch.target) {
             // One batch after another would run into the same lock.
             self.unsaved.add(batch, embedded);
@@ -178,7 +178,7 @@ fn tenants(batch: &Batch<Target>, ids: &[Uuid], open: &OpenDocuments) -> Option<
 
 /// Notes at the documents of each failed text what is wrong with it; their other chunks go on. Pauses the
 /// embedder if an error says so.
-fn note_faults(batch: &Batch<Target>, embedded: &Embedded, open: &mut OpenDocuments, pauses: &mut Pauses) {
+fn note_faults(batch: &Batch<Target>, embedded: &EmbedReply, open: &mut OpenDocuments, pauses: &mut Pauses) {
     let target = &batch.target;
     for (text, fault) in &embedded.failed {
         let error: Error = fault.clone().into();

@@ -6,7 +6,7 @@
 
 use super::embed_batch::Batch;
 use crate::work::Target;
-use kb_gateway::protocol::Embedded;
+use kb_gateway::protocol::EmbedReply;
 use std::time::{Duration, Instant};
 
 /// The pause before they are written again.
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 pub struct Unsaved {
     pub batch: Batch<Target>,
-    pub embedded: Embedded,
+    pub embedded: EmbedReply,
     /// Their table is locked; vectors of other tables can be written.
     is_of_table: bool,
 }
@@ -42,12 +42,12 @@ impl UnsavedVectors {
     }
 
     /// Keeps vectors whose table is known to be locked, to be written when the others of that table are.
-    pub fn add(&mut self, batch: Batch<Target>, embedded: Embedded) {
+    pub fn add(&mut self, batch: Batch<Target>, embedded: EmbedReply) {
         self.waiting.push(Unsaved { batch, embedded, is_of_table: true });
     }
 
     /// Keeps vectors that were just refused.
-    pub fn add_refused(&mut self, batch: Batch<Target>, embedded: Embedded, is_of_table: bool) {
+    pub fn add_refused(&mut self, batch: Batch<Target>, embedded: EmbedReply, is_of_table: bool) {
         self.waiting.push(Unsaved { batch, embedded, is_of_table });
         self.retry_at = Some(Instant::now() + PAUSE);
     }

@@ -8,7 +8,7 @@ use kb_gateway::endpoint::usage::Usage;
 use kb_gateway::frame::{
     Envelope, Head, MAX_FRAME, MAX_VECTORS, check, decode, encode, encode_request, frame_length,
 };
-use kb_gateway::protocol::{Client, Embedded, Fault, Request, Response};
+use kb_gateway::protocol::{Client, EmbedReply, Request, Response, WireError};
 use kb_gateway::turns::Urgency;
 use kb_types::embedder::{Embedder, EmbedderConfig, Kind};
 use kb_types::error::Error;
@@ -92,9 +92,12 @@ fn seeds() -> Vec<Vec<u8>> {
     let failed =
         Err(Error::Paused { embedder: "e".into(), problem: "p".into(), retry_after_ms: 7, of_tenant: true });
     let responses = [
-        Response::Embedded(Embedded::new(2, vec![Ok(vec![1.0, f32::NAN]), failed], Usage::default())),
+        Response::Embedded(EmbedReply::new(2, vec![Ok(vec![1.0, f32::NAN]), failed], Usage::default())),
         Response::Counts(vec![1, 2, 3]),
-        Response::Error(Fault::Configuration { object: "o".into(), problems: vec!["p".into(), "q".into()] }),
+        Response::Error(WireError::Configuration {
+            object: "o".into(),
+            problems: vec!["p".into(), "q".into()],
+        }),
     ];
     let requests: Vec<Vec<u8>> = requests.iter().map(|body| encode_request(7, body).unwrap()).collect();
     let responses: Vec<Vec<u8>> = responses.iter().map(|body| encode(8, body).unwrap()).collect();

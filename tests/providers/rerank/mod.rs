@@ -6,7 +6,7 @@ use crate::stub::{Fault, Options, Stub, score};
 use crate::support::KEY;
 use kb_gateway::cancellation::CancellationToken;
 use kb_gateway::chat::Chat;
-use kb_gateway::endpoint::access::{Access, Settings};
+use kb_gateway::endpoint::access::{Access, EgressSettings};
 use kb_gateway::endpoint::budget::Spent;
 use kb_gateway::endpoint::egress::origin;
 use kb_gateway::endpoint::pool::Endpoints;
@@ -39,7 +39,7 @@ impl Gateway {
     fn new() -> Gateway {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let services = Services::new(Arc::new(Endpoints::new(Settings::default())));
+        let services = Services::new(Arc::new(Endpoints::new(EgressSettings::default())));
         Gateway { runtime, services, models: Models::start(PathBuf::new(), 0).unwrap() }
     }
 

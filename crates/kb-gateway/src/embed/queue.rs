@@ -56,10 +56,10 @@ struct WaitingText {
 /// A request that waits for results.
 struct PendingRequest {
     requester: Requester,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
-struct State {
+struct QueueState {
     results: Vec<Option<Result<Vec<f32>>>>,
     left: usize,
     usage: Usage,
@@ -162,7 +162,7 @@ impl Queue {
             return (Vec::new(), Usage::default());
         }
         let (answer, answered) = oneshot::channel();
-        let state = State {
+        let state = QueueState {
             results: texts.iter().map(|_| None).collect(),
             left: texts.len(),
             usage: Usage::default(),

@@ -1,12 +1,12 @@
 //! Embedders at endpoints: finds the queue for a request, and closes idle queues.
 
 use super::super::cancellation::CancellationToken;
-use super::super::endpoint::access::{Access, Authorization, Settings};
+use super::super::endpoint::access::{Access, Authorization, EgressSettings};
 use super::super::endpoint::call::Configuration;
 use super::super::endpoint::egress::Reach;
 use super::super::endpoint::pool::Endpoints;
 use super::super::endpoint::secret::Secret;
-use super::super::protocol::Embedded;
+use super::super::protocol::EmbedReply;
 use super::super::provider::{self, EmbedApi, Provider};
 use super::super::request_memory::Reservation;
 use super::super::turns::{Urgency, Whose};
@@ -48,7 +48,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    pub fn new(settings: Settings) -> Queues {
+    pub fn new(settings: EgressSettings) -> Queues {
         Queues { endpoints: Arc::new(Endpoints::new(settings)), queues: Mutex::default() }
     }
 
@@ -57,7 +57,7 @@ impl Queues {
         Arc::clone(&self.endpoints)
     }
 
-    pub fn configure(&self, settings: Settings) {
+    pub fn configure(&self, settings: EgressSettings) {
         self.endpoints.configure(settings);
     }
 
@@ -67,7 +67,7 @@ impl Queues {
     }
 
     /// Embeds the texts of a request. Each gets a vector or an error. Must be called within the runtime.
-    pub async fn embed(&self, request: EmbedRequest) -> Result<Embedded> {
+    pub async fn embed(&self, request: EmbedRequest) -> Result<EmbedReply> {
         let queue = self.queue(&request)?;
         let requester = Requester {
             urgency: request.urgency,
@@ -88,7 +88,7 @@ impl Queues {
             Urgency::Query => queue.ask(texts, tokens, &requester).await,
             Urgency::Bulk | Urgency::Ingest => queue.wait(texts, tokens, requester).await,
         };
-        Ok(Embedded::new(dimension, results, usage))
+        Ok(EmbedReply::new(dimension, results, usage))
     }
 
     /// A digest of the right to use an embedder. Returns an error without such a right.

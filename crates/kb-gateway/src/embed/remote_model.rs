@@ -10,7 +10,7 @@ use super::super::endpoint::call::{CallError, CallOptions, Endpoint, Operation};
 use super::super::endpoint::classify::{Answer, Unusable};
 use super::super::endpoint::transport::HttpRequest;
 use super::super::endpoint::usage::Usage;
-use super::super::provider::{EmbedApi, Item};
+use super::super::provider::{EmbedApi, VectorResult};
 use super::super::turns::{Urgency, Whose};
 use kb_inference::finish;
 use kb_types::error::{Error, Result};
@@ -59,7 +59,7 @@ struct Texts<'a> {
 }
 
 impl Operation for Texts<'_> {
-    type Output = Vec<Item>;
+    type Output = Vec<VectorResult>;
 
     fn request(&self) -> HttpRequest {
         let RemoteModel { embedder, kind, api, .. } = self.model;
@@ -83,17 +83,20 @@ impl Operation for Texts<'_> {
 
 /// Checks that every vector has this dimension. If some vectors are right, the others fail alone. If all are
 /// wrong, the endpoint is to blame, and the whole answer is an error.
-fn of_dimension(dimension: usize, items: Vec<Item>) -> std::result::Result<Vec<Item>, Unusable> {
+fn of_dimension(
+    dimension: usize,
+    items: Vec<VectorResult>,
+) -> std::result::Result<Vec<VectorResult>, Unusable> {
     let wrong = |length: usize| match length {
         0 => "an empty vector came back".to_string(),
         _ => format!("vectors of dimension {length} came back, not {dimension}"),
     };
-    let check = |item: Item| match item {
+    let check = |item: VectorResult| match item {
         Ok(vector) if vector.len() != dimension => Err(Unusable::Unexpected(wrong(vector.len()))),
         item => item,
     };
     let other = items.iter().flatten().map(Vec::len).find(|length| *length > 0 && *length != dimension);
-    let items: Vec<Item> = items.into_iter().map(check).collect();
+    let items: Vec<VectorResult> = items.into_iter().map(check).collect();
     match items.iter().find_map(|item| item.as_ref().err()) {
         Some(first) if items.iter().all(Result::is_err) => Err(match (other, first) {
             (Some(length), _) => Unusable::Unexpected(wrong(length)),

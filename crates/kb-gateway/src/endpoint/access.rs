@@ -20,7 +20,7 @@ pub struct Access {
 
 /// The settings of the server for outbound connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Settings {
+pub struct EgressSettings {
     pub allowed_hosts: AllowedHosts,
     pub secrets: Sources,
 }
@@ -37,7 +37,7 @@ pub struct Authorization {
 impl Authorization {
     /// Checks everything that does not need a connection. For `is_free_form` see [`AllowedHosts::check`].
     pub fn check(
-        settings: &Settings,
+        settings: &EgressSettings,
         base_url: &str,
         is_free_form: bool,
         access: &Access,

@@ -25,11 +25,11 @@ const PROBE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub struct Breaker {
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     faults: u32,
     /// How many times it opened since the last success.
     openings: u32,
@@ -92,7 +92,7 @@ impl Breaker {
         let is_false_alarm = state.probing && state.openings == 1;
         let false_alarms = (state.false_alarms + u32::from(is_false_alarm)).min(DOUBLINGS);
         let alarmed = state.alarmed;
-        *state = State { false_alarms, alarmed, ..State::default() };
+        *state = BreakerState { false_alarms, alarmed, ..BreakerState::default() };
     }
 
     /// Records that the probe was not sent.

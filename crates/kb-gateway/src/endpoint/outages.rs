@@ -14,15 +14,15 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 const OUTAGES: usize = 10_000;
 
 /// The oid of the database, and the service in it, such as llm "e".
-type Asked = (u32, String);
+type ServiceKey = (u32, String);
 
 #[derive(Default)]
 pub struct Outages {
-    outages: HashMap<Asked, Outage>,
+    outages: HashMap<ServiceKey, Outage>,
     /// The service, the tenant, and the reason of the failure.
-    failures: Tally<(Asked, String, String)>,
+    failures: Tally<(ServiceKey, String, String)>,
     /// When the last outage of each service was reported. An intermittent outage is reported once a minute.
-    said: HashMap<Asked, Instant>,
+    said: HashMap<ServiceKey, Instant>,
     /// Lines about outages that are over.
     over: Vec<String>,
 }

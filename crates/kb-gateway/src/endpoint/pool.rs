@@ -1,6 +1,6 @@
 //! The state that endpoints share: HTTP clients, limits and budgets of keys, and breakers.
 
-use super::access::{Access, Authorization, Settings};
+use super::access::{Access, Authorization, EgressSettings};
 use super::breaker::Breaker;
 use super::budget::Budget;
 use super::call::{Configuration, Endpoint};
@@ -22,7 +22,7 @@ type Account = (String, Option<[u8; 32]>);
 type LimitsKey = (Account, Option<String>, Option<u32>, Option<u32>, usize);
 
 pub struct Endpoints {
-    settings: Mutex<Settings>,
+    settings: Mutex<EgressSettings>,
     /// Created when needed, because that fails without CA certificates, and local models must work anyway.
     transports: Mutex<HashMap<Reach, Arc<Transport>>>,
     limits: Mutex<HashMap<LimitsKey, Arc<Limits>>>,
@@ -35,7 +35,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    pub fn new(settings: Settings) -> Endpoints {
+    pub fn new(settings: EgressSettings) -> Endpoints {
         Endpoints {
             settings: Mutex::new(settings),
             transports: Mutex::default(),
@@ -47,7 +47,7 @@ impl Endpoints {
         }
     }
 
-    pub fn configure(&self, settings: Settings) {
+    pub fn configure(&self, settings: EgressSettings) {
         *lock(&self.settings) = settings;
     }
 

@@ -28,16 +28,16 @@ struct Bucket<T> {
     level: f64,
     at: Instant,
     /// By urgency.
-    classes: [Class<T>; 3],
+    classes: [UrgencyClass<T>; 3],
 }
 
-struct Class<T> {
+struct UrgencyClass<T> {
     waiting: Turns<(u32, T)>,
     /// The part of what more urgent classes took that this class is owed; see [`FLOOR`].
     owed: f64,
 }
 
-impl<T> Class<T> {
+impl<T> UrgencyClass<T> {
     /// The need of its next waiter.
     fn need(&self) -> Option<f64> {
         self.waiting.peek().map(|(count, _)| f64::from(*count))
@@ -47,7 +47,7 @@ impl<T> Class<T> {
 impl<T> Bucket<T> {
     fn new(per_minute: u32, now: Instant) -> Bucket<T> {
         let burst = (1.0 + f64::from(per_minute) * (1.0 - FILL) / 2.0).floor();
-        let class = || Class { waiting: Turns::default(), owed: 0.0 };
+        let class = || UrgencyClass { waiting: Turns::default(), owed: 0.0 };
         Bucket {
             per_second: f64::from(per_minute.max(1)) * FILL / 60.0,
             burst,
@@ -64,8 +64,8 @@ impl<T> Bucket<T> {
     /// The class whose turn it is: the least urgent that is owed what it needs, or else the most urgent that
     /// waits.
     fn next(&self) -> Option<usize> {
-        let is_due = |class: &Class<T>| class.need().is_some_and(|need| class.owed + NEARLY >= need);
-        let waits = |class: &Class<T>| class.need().is_some();
+        let is_due = |class: &UrgencyClass<T>| class.need().is_some_and(|need| class.owed + NEARLY >= need);
+        let waits = |class: &UrgencyClass<T>| class.need().is_some();
         self.classes.iter().rposition(is_due).or_else(|| self.classes.iter().position(waits))
     }
 
@@ -76,7 +76,7 @@ impl<T> Bucket<T> {
             while class.waiting.pop_if(|(_, waiter)| has_left(waiter)).is_some() {}
         }
         // The bucket can hold the largest need, because a batch may need more than a burst.
-        let most = self.classes.iter().filter_map(Class::need).fold(self.burst, f64::max);
+        let most = self.classes.iter().filter_map(UrgencyClass::need).fold(self.burst, f64::max);
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.level = (self.level + self.per_second * elapsed).min(most);
         self.at = self.at.max(now);

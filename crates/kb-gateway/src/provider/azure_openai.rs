@@ -1,7 +1,7 @@
 //! OpenAI's models as deployments in Azure: the same body without the model, which the URL names.
 //! <https://learn.microsoft.com/azure/ai-services/openai/reference#embeddings>
 
-use super::{Address, Auth, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, url};
+use super::{Address, Auth, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, url};
 use kb_types::remote::EncodingFormat;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
@@ -45,7 +45,7 @@ impl EmbedApi for AzureOpenAi {
         HttpRequest { method: "POST".to_string(), url, body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         read::openai(body, count)
     }
 }

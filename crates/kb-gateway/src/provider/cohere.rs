@@ -2,7 +2,7 @@
 
 use super::read::Vector;
 use super::{
-    Address, Answer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, Vectors, read, task, url,
+    Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
 };
 use kb_types::{Embedder, Kind, Reranker};
 use serde::Deserialize;
@@ -63,7 +63,7 @@ impl EmbedApi for Cohere {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/v2/embed"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         let Embedded { embeddings, meta } = read::parse(body)?;
         let tokens = meta.get("billed_units").and_then(|units| read::tokens(units, &["input_tokens"]));
         read::answer(embeddings.float, tokens, count)
@@ -71,7 +71,7 @@ impl EmbedApi for Cohere {
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct RerankReply {
     results: Vec<Option<read::Score>>,
 }
 
@@ -94,7 +94,7 @@ impl RerankApi for Cohere {
 
     /// Cohere bills searches and does not count tokens.
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
-        let Reply { results } = read::parse(body)?;
+        let RerankReply { results } = read::parse(body)?;
         read::scores(results, None, count)
     }
 }

@@ -2,7 +2,7 @@
 //! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
 
 use super::read::Vector;
-use super::{Address, Auth, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, task, url};
+use super::{Address, Auth, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
@@ -74,7 +74,7 @@ impl EmbedApi for Gemini {
         }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         let Embedded { embeddings, usage_metadata } = read::parse(body)?;
         let tokens = read::tokens(&usage_metadata, &["promptTokenCount"]);
         let vectors = embeddings.into_iter().map(|embedding| embedding.unwrap_or_default().values);

@@ -2,7 +2,7 @@
 //! JSON pointers (RFC 6901) into the reply.
 
 use super::read::{self, Vector};
-use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, task, url};
+use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, task, url};
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -73,7 +73,7 @@ impl EmbedApi for Http {
         }
     }
 
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         let remote = &embedder.config.remote;
         let answer: Value = read::parse(body)?;
         let items_pointer = remote.items_pointer.as_deref().unwrap_or("/data");

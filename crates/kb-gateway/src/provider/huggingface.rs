@@ -3,7 +3,7 @@
 //! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
 
 use super::read::Vector;
-use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, task, url};
+use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
@@ -62,7 +62,7 @@ impl EmbedApi for HuggingFace {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         let vectors: Vec<Vector> = read::parse(body)?;
         let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
         if opening.eq(*b"[[[") && vectors.iter().all(|vector| vector.0.is_err()) {

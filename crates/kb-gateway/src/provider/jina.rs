@@ -1,7 +1,7 @@
 //! Jina AI. <https://api.jina.ai/redoc>
 
 use super::{
-    Address, Answer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, Vectors, read, task, url,
+    Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
 };
 use kb_types::remote::EncodingFormat;
 use kb_types::{Embedder, Kind, Reranker};
@@ -54,13 +54,13 @@ impl EmbedApi for Jina {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         read::openai(body, count)
     }
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct RerankReply {
     results: Vec<Option<read::Score>>,
     #[serde(default)]
     usage: Value,
@@ -84,7 +84,7 @@ impl RerankApi for Jina {
     }
 
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
-        let Reply { results, usage } = read::parse(body)?;
+        let RerankReply { results, usage } = read::parse(body)?;
         read::scores(results, read::tokens(&usage, &["total_tokens"]), count)
     }
 }

@@ -1,6 +1,6 @@
 //! Mistral AI. <https://docs.mistral.ai/api/endpoint/embeddings>
 
-use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, url};
+use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, url};
 use kb_types::{Embedder, Kind};
 use serde_json::json;
 
@@ -36,7 +36,7 @@ impl EmbedApi for Mistral {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         read::openai(body, count)
     }
 }

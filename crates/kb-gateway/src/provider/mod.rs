@@ -124,13 +124,13 @@ pub trait EmbedApi: Send + Sync {
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest;
     /// Reads the reply for `count` texts. The error describes a fault of the whole reply without repeating
     /// it.
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable>;
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable>;
 }
 
 /// The vector of a text, or its error. A text may fail while others succeed.
-pub type Item = Result<Vec<f32>, Unusable>;
+pub type VectorResult = Result<Vec<f32>, Unusable>;
 /// The vectors of texts, in order.
-pub type Vectors = Answer<Vec<Item>>;
+pub type EmbedAnswer = Answer<Vec<VectorResult>>;
 
 /// The reranking API of a provider.
 pub trait RerankApi: Send + Sync {

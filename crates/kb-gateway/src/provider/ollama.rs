@@ -2,7 +2,7 @@
 
 use super::read::Vector;
 use super::{
-    Address, Answer, ChatApi, EmbedApi, HttpRequest, Prompt, Provider, Unusable, Vectors, read, url,
+    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, HttpRequest, Prompt, Provider, Unusable, read, url,
 };
 use kb_types::{Embedder, Kind, Llm};
 use serde::Deserialize;
@@ -54,14 +54,14 @@ impl EmbedApi for Ollama {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/api/embed"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         let Embedded { embeddings, prompt_eval_count } = read::parse(body)?;
         read::answer(embeddings, read::count(&prompt_eval_count), count)
     }
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct ChatReply {
     message: Message,
     #[serde(flatten)]
     usage: Value,
@@ -105,7 +105,7 @@ impl ChatApi for Ollama {
     }
 
     fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
-        let Reply { message, usage } = read::parse(body)?;
+        let ChatReply { message, usage } = read::parse(body)?;
         // Ollama does not count the tokens of a cached prompt.
         let prompt = read::tokens(&usage, &["prompt_eval_count"]);
         let tokens =

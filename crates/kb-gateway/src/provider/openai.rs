@@ -3,7 +3,7 @@
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use super::{
-    Address, Answer, ChatApi, EmbedApi, HttpRequest, Prompt, Provider, Unusable, Vectors, read, url,
+    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, HttpRequest, Prompt, Provider, Unusable, read, url,
 };
 use kb_types::remote::EncodingFormat;
 use kb_types::{Embedder, Kind, Llm};
@@ -59,7 +59,7 @@ impl EmbedApi for OpenAi {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, path), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         read::openai(body, count)
     }
 }

@@ -1,6 +1,6 @@
 //! Reads replies of providers: JSON directly into f32, with a vector or a score for each text, in order.
 
-use super::{Answer, Item, Unusable, Vectors};
+use super::{Answer, EmbedAnswer, Unusable, VectorResult};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -21,7 +21,7 @@ fn unexpected(error: &serde_json::Error) -> String {
 }
 
 /// The answer, if there are as many vectors as texts.
-pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<Vectors, Unusable> {
+pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<EmbedAnswer, Unusable> {
     if vectors.len() != count {
         return Err(format!("{} vectors came back for {count} texts", vectors.len()).into());
     }
@@ -32,7 +32,7 @@ pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result
 /// becomes infinite. Anything else is an error of this text alone, because the vectors of others are paid
 /// for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Vector(pub Item);
+pub struct Vector(pub VectorResult);
 
 impl Vector {
     fn wrong(problem: &str) -> Vector {
@@ -193,7 +193,7 @@ struct OpenAiItem {
 /// Reads a reply in OpenAI's format:
 /// `{"data": [{"index": 0, "embedding": […]}], "usage": {"total_tokens": 7}}`. Vectors are sorted by `index`.
 /// If no item has one, they keep their order.
-pub fn openai(body: &[u8], texts: usize) -> Result<Vectors, Unusable> {
+pub fn openai(body: &[u8], texts: usize) -> Result<EmbedAnswer, Unusable> {
     let OpenAiAnswer { data, usage } = parse(body)?;
     let tokens = tokens(&usage, &["total_tokens", "prompt_tokens"]);
     let data = data.into_iter().map(Option::unwrap_or_default);

@@ -73,7 +73,7 @@ fn every_key_is_one_that_the_configuration_knows() {
     }
 }
 
-struct Request {
+struct ExpectedRequest {
     provider: &'static str,
     base_url: Option<&'static str>,
     url: &'static str,
@@ -82,36 +82,36 @@ struct Request {
     body: fn(&str) -> Value,
 }
 
-const REQUESTS: [Request; 10] = [
-    Request {
+const REQUESTS: [ExpectedRequest; 10] = [
+    ExpectedRequest {
         provider: "openai",
         base_url: None,
         url: "https://api.openai.com/v1/embeddings",
         tasks: ["", ""],
         body: |_| json!({"model": "m", "input": ["a", "b"], "encoding_format": "base64", "dimensions": 4}),
     },
-    Request {
+    ExpectedRequest {
         provider: "azure_openai",
         base_url: Some("https://r.openai.azure.com/openai/deployments/d/"),
         url: "https://r.openai.azure.com/openai/deployments/d/embeddings?api-version=2024-10-21",
         tasks: ["", ""],
         body: |_| json!({"input": ["a", "b"], "encoding_format": "float", "dimensions": 4}),
     },
-    Request {
+    ExpectedRequest {
         provider: "ollama",
         base_url: None,
         url: "http://localhost:11434/api/embed",
         tasks: ["", ""],
         body: |_| json!({"model": "m", "input": ["a", "b"], "truncate": false, "dimensions": 4}),
     },
-    Request {
+    ExpectedRequest {
         provider: "huggingface",
         base_url: Some("http://tei:8080"),
         url: "http://tei:8080/embed",
         tasks: ["", ""],
         body: |_| json!({"inputs": ["a", "b"], "normalize": true, "truncate": false, "dimensions": 4}),
     },
-    Request {
+    ExpectedRequest {
         provider: "gemini",
         base_url: None,
         url: "https://generativelanguage.googleapis.com/v1beta/models/m:batchEmbedContents",
@@ -125,7 +125,7 @@ const REQUESTS: [Request; 10] = [
             ]})
         },
     },
-    Request {
+    ExpectedRequest {
         provider: "vertex",
         base_url: Some(
             "https://r-aiplatform.googleapis.com/v1/projects/p/locations/r/publishers/google/models",
@@ -139,7 +139,7 @@ const REQUESTS: [Request; 10] = [
             })
         },
     },
-    Request {
+    ExpectedRequest {
         provider: "cohere",
         base_url: None,
         url: "https://api.cohere.com/v2/embed",
@@ -149,7 +149,7 @@ const REQUESTS: [Request; 10] = [
                    "truncate": "NONE", "output_dimension": 4})
         },
     },
-    Request {
+    ExpectedRequest {
         provider: "voyage",
         base_url: None,
         url: "https://api.voyageai.com/v1/embeddings",
@@ -159,7 +159,7 @@ const REQUESTS: [Request; 10] = [
                    "output_dimension": 4})
         },
     },
-    Request {
+    ExpectedRequest {
         provider: "jina",
         base_url: None,
         url: "https://api.jina.ai/v1/embeddings",
@@ -169,7 +169,7 @@ const REQUESTS: [Request; 10] = [
                    "truncate": false, "embedding_type": "float", "dimensions": 4})
         },
     },
-    Request {
+    ExpectedRequest {
         provider: "mistral",
         base_url: None,
         url: "https://api.mistral.ai/v1/embeddings",

@@ -2,7 +2,7 @@
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api>
 
 use super::read::Vector;
-use super::{Address, EmbedApi, HttpRequest, Provider, Unusable, Vectors, read, task, url};
+use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
@@ -71,7 +71,7 @@ impl EmbedApi for Vertex {
         }
     }
 
-    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         let Predicted { predictions } = read::parse(body)?;
         let (mut vectors, mut tokens) = (Vec::with_capacity(count), Some(0));
         for prediction in predictions {

@@ -2,7 +2,7 @@
 //! <https://docs.voyageai.com/reference/reranker-api>
 
 use super::{
-    Address, Answer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, Vectors, read, task, url,
+    Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
 };
 use kb_types::{Embedder, Kind, Reranker};
 use serde::Deserialize;
@@ -51,13 +51,13 @@ impl EmbedApi for Voyage {
         HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
     }
 
-    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<Vectors, Unusable> {
+    fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
         read::openai(body, count)
     }
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct RerankReply {
     data: Vec<Option<read::Score>>,
     #[serde(default)]
     usage: Value,
@@ -85,7 +85,7 @@ impl RerankApi for Voyage {
     }
 
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable> {
-        let Reply { data, usage } = read::parse(body)?;
+        let RerankReply { data, usage } = read::parse(body)?;
         read::scores(data, read::tokens(&usage, &["total_tokens"]), count)
     }
 }

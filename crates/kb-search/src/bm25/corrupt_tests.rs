@@ -5,7 +5,7 @@ use super::corrupt::Corrupt;
 use super::merge::{Source, merge};
 use super::page::find;
 use super::page_writer::Page;
-use super::search::{Question, search};
+use super::search::{TermQuery, search};
 use super::terms::{Decoder, Terms, frequencies};
 use super::test_chunks::{Log, pages_of, random_postings, random_terms, scorer, word, write};
 use super::top::Top;
@@ -90,7 +90,7 @@ fn damaged_pages_do_no_harm() {
         let found = lists.and_then(|lists| {
             let (required, excluded): (&[usize], &[usize]) = [(&[][..], &[][..]), (&[0], &[1])][round % 2];
             let mut top = Top::new(random.log(1000.0) as usize);
-            search(&Question { scorer: &scorer, required, excluded }, &lists, 0, &mut top)?;
+            search(&TermQuery { scorer: &scorer, required, excluded }, &lists, 0, &mut top)?;
             let hits = top.into_hits();
             assert!(hits.iter().all(|hit| hit.score.is_finite()));
             Ok::<_, Corrupt>(())

@@ -2,7 +2,7 @@
 
 use super::corrupt::Corrupt;
 use super::page::List;
-use super::postings::{BLOCK, Block, Blocks, Columns};
+use super::postings::{BLOCK, Columns, PostingBlock, PostingBlocks};
 use super::score::Scorer;
 
 /// How many chunk numbers a search considers at a time. It must be a power of two.
@@ -12,13 +12,13 @@ pub const WINDOW: usize = 1024;
 pub type Window = [f64; WINDOW];
 
 #[derive(Debug, Clone, Copy)]
-pub struct Candidate {
+pub struct PartialScore {
     pub chunk: u32,
     pub score: f64,
 }
 
 struct Bounded<'a> {
-    block: Block<'a>,
+    block: PostingBlock<'a>,
     /// An upper bound of what the term adds to the score of any chunk of the block.
     bound: f64,
 }
@@ -48,7 +48,7 @@ impl<'a> Cursor<'a> {
     pub fn new(list: &List<'a>, scorer: &'a Scorer, weight: f64) -> Result<Self, Corrupt> {
         let mut blocks: Vec<Bounded> = Vec::new();
         for &part in &list.parts {
-            let mut read = Blocks::new(part)?;
+            let mut read = PostingBlocks::new(part)?;
             while let Some(block) = read.next_block()? {
                 if blocks.last().is_some_and(|before| before.block.last >= block.lowest) {
                     return Err(Corrupt("blocks are out of order"));

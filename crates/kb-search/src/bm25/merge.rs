@@ -3,7 +3,7 @@
 use super::corrupt::Corrupt;
 use super::page::{Entry, Position};
 use super::page_writer::{Page, Writer};
-use super::postings::{Blocks, Columns, Posting};
+use super::postings::{Columns, Posting, PostingBlocks};
 use super::renumbering::Renumbering;
 use super::terms::key;
 
@@ -149,7 +149,7 @@ impl<P> SegmentReader<P> {
         E: From<Corrupt>,
         S: FnMut(Page) -> Result<(), E>,
     {
-        let mut blocks = Blocks::new(self.entry.part(&self.page))?;
+        let mut blocks = PostingBlocks::new(self.entry.part(&self.page))?;
         while let Some(block) = blocks.next_block()? {
             block.unpack_chunks(&mut self.columns)?;
             block.unpack_weights(&mut self.columns)?;

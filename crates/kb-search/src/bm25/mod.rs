@@ -6,9 +6,9 @@
 
 mod build;
 mod bytes;
+pub mod compound;
 mod corrupt;
 mod cursor;
-pub mod joined;
 mod merge;
 mod page;
 mod page_writer;
@@ -28,9 +28,9 @@ pub use page::{List, find};
 pub use page_writer::Page;
 pub use renumbering::DEAD;
 pub use score::{Parameters, Scorer, Totals, idf};
-pub use search::{Question, search};
+pub use search::{TermQuery, search};
 pub use terms::{Occurrences, Share, frequencies};
-pub use top::{Hit, Top};
+pub use top::{ScoredChunk, Top};
 
 #[cfg(test)]
 mod corrupt_tests;

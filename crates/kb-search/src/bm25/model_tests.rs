@@ -2,10 +2,10 @@
 
 use super::page::List;
 use super::score::{Parameters, Scorer, Totals, idf};
-use super::search::Question;
+use super::search::TermQuery;
 use super::terms::{Terms, frequencies};
 use super::test_chunks::{
-    Log, Segment, build, list_of, merge_segments, naive_idf, naive_score, pages_of, postings_of,
+    Log, TestSegment, build, list_of, merge_segments, naive_idf, naive_score, pages_of, postings_of,
     random_postings, random_terms, scorer, search_and_compare, word, write,
 };
 use fastrand::Rng;
@@ -20,7 +20,7 @@ struct Index {
     existing: BTreeSet<usize>,
     /// Deleted chunks of which segments still have both the postings and the tombstone.
     buried: BTreeSet<usize>,
-    segments: Vec<Segment>,
+    segments: Vec<TestSegment>,
 }
 
 impl Index {
@@ -50,7 +50,7 @@ impl Index {
     }
 
     fn lists<'a>(&'a self, terms: &[Vec<u8>]) -> Vec<(u32, Vec<List<'a>>)> {
-        let lists = |s: &'a Segment| terms.iter().map(|t| list_of(&s.pages, t)).collect();
+        let lists = |s: &'a TestSegment| terms.iter().map(|t| list_of(&s.pages, t)).collect();
         self.segments.iter().enumerate().map(|(i, s)| (i as u32, lists(s))).collect()
     }
 
@@ -115,7 +115,7 @@ impl Index {
                 _ => {}
             }
         }
-        let question = Question { scorer: &scorer, required: &required, excluded: &excluded };
+        let question = TermQuery { scorer: &scorer, required: &required, excluded: &excluded };
         let k = random.log(2000.0) as usize;
         let hits = search_and_compare(&question, &segments, k);
         let names: Vec<&[u8]> = terms.iter().map(Vec::as_slice).collect();
@@ -208,7 +208,7 @@ fn segments_without_chunks_or_with_one_work() {
     let without_terms = build([(0, &Terms::default()), (1, &one)], []);
     assert_eq!(without_terms.totals, Totals { chunks: 2, sum_length: 2 });
     let scorer = scorer(1.2, 0.75, &[1.0]);
-    let question = Question { scorer: &scorer, required: &[], excluded: &[] };
+    let question = TermQuery { scorer: &scorer, required: &[], excluded: &[] };
     for (segment, chunk) in [(&single, 0), (&without_terms, 1)] {
         let hits = search_and_compare(&question, &[(0, vec![list_of(&segment.pages, b"a")])], 10);
         assert_eq!(hits.iter().map(|h| h.chunk).collect::<Vec<_>>(), [chunk]);
@@ -253,7 +253,7 @@ fn a_search_finds_what_an_exhaustive_one_finds() {
         let k = random.log(3000.0) as usize;
         let last = terms.len() - 1;
         for (required, excluded) in [(&[][..], &[][..]), (&[last], &[]), (&[], &[0]), (&[0, last], &[])] {
-            let question = Question { scorer: &scorer, required, excluded };
+            let question = TermQuery { scorer: &scorer, required, excluded };
             let hits = search_and_compare(&question, &lists, k);
             assert!(required.len() + excluded.len() > 0 || !hits.is_empty());
         }
@@ -276,12 +276,12 @@ fn a_term_in_every_chunk_is_read_over_many_pages() {
         postings.iter().enumerate().all(|(i, p)| p.chunk as usize == i && p.length == chunks[i].length())
     );
     assert_eq!((postings.len(), list.df), (60_000, 60_000));
-    let halves: Vec<Segment> =
+    let halves: Vec<TestSegment> =
         [0..25_000, 25_000..60_000].map(|ids| build(ids.map(|id| (id, &chunks[id])), [])).to_vec();
     assert_eq!(merge_segments(&halves, |_| false).pages, whole.pages);
     let lists = vec![list, list_of(&whole.pages, b"w7")];
     let scorer = scorer(1.2, 0.75, &[0.01, 7.0]);
-    let question = Question { scorer: &scorer, required: &[], excluded: &[] };
+    let question = TermQuery { scorer: &scorer, required: &[], excluded: &[] };
     let hits = search_and_compare(&question, &[(0, lists)], 100);
     assert!(hits[..60].iter().all(|hit| hit.chunk % 1000 == 7));
 }

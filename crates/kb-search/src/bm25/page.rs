@@ -3,7 +3,7 @@
 use super::bytes::{Reader, read_term};
 use super::corrupt::Corrupt;
 use super::page_writer::{CONTINUED, CONTINUES, FLAG_BITS, HAS_DF, VERSION};
-use super::postings::Part;
+use super::postings::ListPart;
 use std::ops::Range;
 
 /// The list of a term in one segment. The default is the list of a term that the segment does not contain.
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub struct List<'a> {
     /// The number of chunks of the segment with the term, minus the number of tombstones with it.
     pub df: i64,
-    pub parts: Vec<Part<'a>>,
+    pub parts: Vec<ListPart<'a>>,
 }
 
 /// An entry of a page. It has positions instead of references, because the page may move.
@@ -28,8 +28,8 @@ pub struct Entry {
 
 impl Entry {
     /// `page` must be the page of the entry.
-    pub fn part<'a>(&self, page: &'a [u8]) -> Part<'a> {
-        Part { count: self.count, bytes: page.get(self.postings.clone()).unwrap_or_default() }
+    pub fn part<'a>(&self, page: &'a [u8]) -> ListPart<'a> {
+        ListPart { count: self.count, bytes: page.get(self.postings.clone()).unwrap_or_default() }
     }
 }
 

@@ -2,7 +2,7 @@
 //! way wherever they follow white space: words of ASCII letters without the punctuation around them, and
 //! other short parts without digits. They need to be parsed only once.
 
-use super::joined;
+use super::compound;
 
 /// The most bytes of a plain word, and of another part that recurs.
 const LONGEST: usize = 32;
@@ -22,14 +22,14 @@ pub fn split<'a>(
 ) {
     if text.contains('<') {
         others.push_str(text);
-        joined::joined(text).for_each(joined);
+        compound::compounds(text).for_each(joined);
         return;
     }
     for (i, part) in text.split([' ', '\n', '\t', '\r']).enumerate().filter(|(_, part)| !part.is_empty()) {
         let found = plain(part);
         match found {
-            Some(word) if joined::has_hump(word) => joined(word),
-            None if joined::is_joined(part) => joined(part),
+            Some(word) if compound::has_hump(word) => joined(word),
+            None if compound::is_compound(part) => joined(part),
             _ => {}
         }
         match found {

@@ -28,7 +28,7 @@ pub struct Posting {
 
 /// The postings of a term in one page.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct ListPart<'a> {
     pub count: u32,
     pub bytes: &'a [u8],
 }
@@ -115,7 +115,7 @@ fn take_minimum(packer: BitPacker4x, values: &[u32; BLOCK]) -> (u32, [u32; BLOCK
 
 /// A block whose header has been read.
 #[derive(Clone, Copy)]
-pub struct Block<'a> {
+pub struct PostingBlock<'a> {
     /// A lower bound of the chunks.
     pub lowest: u32,
     /// The last chunk.
@@ -142,20 +142,20 @@ enum Shape {
 }
 
 /// The blocks of a part.
-pub struct Blocks<'a> {
+pub struct PostingBlocks<'a> {
     reader: Reader<'a>,
     remaining: u32,
     lowest: u32,
 }
 
-impl<'a> Blocks<'a> {
-    pub fn new(part: Part<'a>) -> Result<Self, Corrupt> {
+impl<'a> PostingBlocks<'a> {
+    pub fn new(part: ListPart<'a>) -> Result<Self, Corrupt> {
         let mut reader = Reader::new(part.bytes);
         let lowest = if part.count as usize >= BLOCK { reader.small()? } else { 0 };
-        Ok(Blocks { reader, remaining: part.count, lowest })
+        Ok(PostingBlocks { reader, remaining: part.count, lowest })
     }
 
-    pub fn next_block(&mut self) -> Result<Option<Block<'a>>, Corrupt> {
+    pub fn next_block(&mut self) -> Result<Option<PostingBlock<'a>>, Corrupt> {
         if self.remaining == 0 {
             let complete = self.reader.is_empty();
             return if complete {
@@ -171,7 +171,7 @@ impl<'a> Blocks<'a> {
         Ok(Some(block))
     }
 
-    fn whole_block(&mut self) -> Result<Block<'a>, Corrupt> {
+    fn whole_block(&mut self) -> Result<PostingBlock<'a>, Corrupt> {
         let reader = &mut self.reader;
         let last = self.lowest.checked_add(reader.small()?).ok_or(TOO_LARGE)?;
         let (chunk_bits, length_bits) = (reader.byte()?, reader.byte()?);
@@ -185,7 +185,7 @@ impl<'a> Blocks<'a> {
         let frequency_bits = (u32::BITS - spread.leading_zeros()) as u8;
         let size = packed_size(chunk_bits) + packed_size(frequency_bits) + packed_size(length_bits);
         let bytes = reader.take(size)?;
-        Ok(Block {
+        Ok(PostingBlock {
             lowest: self.lowest,
             last,
             max_frequency,
@@ -197,7 +197,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// Reads the few remaining postings to find what a header would say.
-    fn short_block(&mut self) -> Result<Block<'a>, Corrupt> {
+    fn short_block(&mut self) -> Result<PostingBlock<'a>, Corrupt> {
         let bytes = self.reader.take(self.reader.remaining())?;
         let mut reader = Reader::new(bytes);
         let (mut max_frequency, mut min_length) = (0, u32::MAX);
@@ -212,7 +212,7 @@ impl<'a> Blocks<'a> {
         if !reader.is_empty() {
             return Err(Corrupt("a posting list has more bytes than postings"));
         }
-        Ok(Block {
+        Ok(PostingBlock {
             lowest: first.unwrap_or(self.lowest),
             last: lowest.saturating_sub(1),
             max_frequency,
@@ -238,7 +238,7 @@ fn read_single(reader: &mut Reader, lowest: u32) -> Result<Posting, Corrupt> {
     Ok(Posting { chunk, frequency, length })
 }
 
-impl Block<'_> {
+impl PostingBlock<'_> {
     pub fn count(&self) -> usize {
         self.count.into()
     }

@@ -27,7 +27,7 @@ fn encode(postings: &[Posting]) -> Vec<u8> {
 }
 
 fn decode(count: usize, bytes: &[u8]) -> Result<Vec<Posting>, Corrupt> {
-    let parts = vec![Part { count: count as u32, bytes }];
+    let parts = vec![ListPart { count: count as u32, bytes }];
     postings_of(&List { df: 0, parts })
 }
 
@@ -62,7 +62,8 @@ fn a_header_bounds_its_block() {
         let count = random.usize(..700) + 1;
         let postings = random_postings(&mut random, count, 50.0);
         let bytes = encode(&postings);
-        let mut blocks = Blocks::new(Part { count: postings.len() as u32, bytes: &bytes }).unwrap();
+        let mut blocks =
+            PostingBlocks::new(ListPart { count: postings.len() as u32, bytes: &bytes }).unwrap();
         for expected in postings.chunks(BLOCK) {
             let block = blocks.next_block().unwrap().unwrap();
             assert_eq!(block.count(), expected.len());

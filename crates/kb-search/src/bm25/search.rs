@@ -8,13 +8,13 @@
 //! sums of scores and bounds are exact (see `Scorer`), so comparisons are exact, too.
 
 use super::corrupt::Corrupt;
-use super::cursor::{Candidate, Cursor, WINDOW, Window};
+use super::cursor::{Cursor, PartialScore, WINDOW, Window};
 use super::page::List;
 use super::score::Scorer;
-use super::top::{Hit, Top};
+use super::top::{ScoredChunk, Top};
 
 /// The conditions of a question on its terms, which are indexes of the scorer's weights.
-pub struct Question<'a> {
+pub struct TermQuery<'a> {
     pub scorer: &'a Scorer,
     /// A chunk must contain all of these terms.
     pub required: &'a [usize],
@@ -26,7 +26,7 @@ pub struct Question<'a> {
 /// same order. A chunk without any term that has a weight is not offered. Chunks with a tombstone in another
 /// segment are.
 pub fn search(
-    question: &Question<'_>,
+    question: &TermQuery<'_>,
     lists: &[List<'_>],
     segment: u32,
     top: &mut Top,
@@ -47,13 +47,13 @@ struct Search<'a> {
     terms: Vec<Cursor<'a>>,
     required: Vec<Cursor<'a>>,
     excluded: Vec<Cursor<'a>>,
-    candidates: Vec<Candidate>,
+    candidates: Vec<PartialScore>,
     /// All values are 0 between windows.
     window: Box<Window>,
 }
 
 /// A term in a window.
-struct Bounded {
+struct EssentialTerm {
     term: usize,
     bound: f64,
     /// The sum of the bounds of the terms before this one.
@@ -61,7 +61,7 @@ struct Bounded {
 }
 
 impl<'a> Search<'a> {
-    fn new(question: &Question<'a>, lists: &[List<'a>]) -> Result<Self, Corrupt> {
+    fn new(question: &TermQuery<'a>, lists: &[List<'a>]) -> Result<Self, Corrupt> {
         let scorer = question.scorer;
         let absent = List::default();
         let open =
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
             let (bound, until) = cursor.bound(floor, last);
             unchanged_until = until.min(unchanged_until);
             if bound > 0.0 {
-                terms.push(Bounded { term, bound, before: 0.0 });
+                terms.push(EssentialTerm { term, bound, before: 0.0 });
             }
         }
         terms.sort_unstable_by(|a, b| a.bound.total_cmp(&b.bound));
@@ -128,7 +128,7 @@ impl<'a> Search<'a> {
         &mut self,
         base: u32,
         last: u32,
-        essential: &[Bounded],
+        essential: &[EssentialTerm],
         needed: f64,
     ) -> Result<(), Corrupt> {
         let rest = essential.first().map_or(0.0, |term| term.before);
@@ -136,7 +136,7 @@ impl<'a> Search<'a> {
         if let [term] = essential {
             return self.terms[term.term].take_until(base, last, |chunk, score| {
                 if score + rest >= needed {
-                    candidates.push(Candidate { chunk, score });
+                    candidates.push(PartialScore { chunk, score });
                 }
             });
         }
@@ -146,7 +146,7 @@ impl<'a> Search<'a> {
         for (i, score) in self.window.iter_mut().enumerate() {
             // Without an essential term the score is 0, and `rest` is less than needed.
             if *score + rest >= needed {
-                candidates.push(Candidate { chunk: base + i as u32, score: *score });
+                candidates.push(PartialScore { chunk: base + i as u32, score: *score });
             }
             *score = 0.0;
         }
@@ -157,7 +157,7 @@ impl<'a> Search<'a> {
     fn collect_required(&mut self, base: u32, last: u32) -> Result<(), Corrupt> {
         let candidates = &mut self.candidates;
         let Some((first, others)) = self.required.split_first_mut() else { return Ok(()) };
-        first.take_until(base, last, |chunk, _| candidates.push(Candidate { chunk, score: 0.0 }))?;
+        first.take_until(base, last, |chunk, _| candidates.push(PartialScore { chunk, score: 0.0 }))?;
         for term in others {
             keep(candidates, |candidate| term.has(candidate.chunk))?;
         }
@@ -165,7 +165,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the scores for a term, and drops the chunks that can no longer be kept.
-    fn look_up(&mut self, term: &Bounded, needed: f64) -> Result<(), Corrupt> {
+    fn look_up(&mut self, term: &EssentialTerm, needed: f64) -> Result<(), Corrupt> {
         let cursor = &mut self.terms[term.term];
         keep(&mut self.candidates, |candidate| {
             // The bound of the block may make it unnecessary to unpack it.
@@ -179,7 +179,7 @@ impl<'a> Search<'a> {
     }
 
     fn offer(&mut self, segment: u32, top: &mut Top, mut needed: f64) -> Result<(), Corrupt> {
-        'candidates: for &Candidate { chunk, score } in &self.candidates {
+        'candidates: for &PartialScore { chunk, score } in &self.candidates {
             if score < needed {
                 continue;
             }
@@ -188,7 +188,7 @@ impl<'a> Search<'a> {
                     continue 'candidates;
                 }
             }
-            top.offer(Hit { score, segment, chunk });
+            top.offer(ScoredChunk { score, segment, chunk });
             needed = top.least(segment, chunk).max(needed);
         }
         Ok(())
@@ -197,8 +197,8 @@ impl<'a> Search<'a> {
 
 /// Like `retain`, for conditions that can fail.
 fn keep(
-    candidates: &mut Vec<Candidate>,
-    mut test: impl FnMut(&mut Candidate) -> Result<bool, Corrupt>,
+    candidates: &mut Vec<PartialScore>,
+    mut test: impl FnMut(&mut PartialScore) -> Result<bool, Corrupt>,
 ) -> Result<(), Corrupt> {
     let mut kept = 0;
     for i in 0..candidates.len() {

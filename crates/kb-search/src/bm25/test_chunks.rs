@@ -5,12 +5,12 @@ use super::corrupt::Corrupt;
 use super::merge::{Source, merge};
 use super::page::{List, find};
 use super::page_writer::{PAGE_SIZE, Page, ROW_SIZE};
-use super::postings::{Blocks, Columns, Posting};
+use super::postings::{Columns, Posting, PostingBlocks};
 use super::renumbering::DEAD;
 use super::score::{Scorer, Totals};
-use super::search::{Question, search};
+use super::search::{TermQuery, search};
 use super::terms::Terms;
-use super::top::{Hit, Top};
+use super::top::{ScoredChunk, Top};
 use fastrand::Rng;
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub fn random_terms(random: &mut Rng, vocabulary: usize) -> Terms {
 
 /// A segment: its pages, its totals, and the test's own number of each of its chunks.
 #[derive(Clone, Default)]
-pub struct Segment {
+pub struct TestSegment {
     pub pages: Vec<Page>,
     pub totals: Totals,
     pub chunks: Vec<usize>,
@@ -63,8 +63,8 @@ pub fn check_pages(pages: &[Page]) {
 pub fn build<'a>(
     chunks: impl IntoIterator<Item = (usize, &'a Terms)>,
     tombstones: impl IntoIterator<Item = &'a Terms>,
-) -> Segment {
-    let (mut builder, mut segment) = (Builder::new(), Segment::default());
+) -> TestSegment {
+    let (mut builder, mut segment) = (Builder::new(), TestSegment::default());
     for (id, terms) in chunks {
         assert_eq!(builder.add_chunk(&terms.encode()).unwrap() as usize, segment.chunks.len());
         segment.chunks.push(id);
@@ -82,8 +82,8 @@ pub fn build<'a>(
 }
 
 /// Merges segments. Chunks for which `is_dead` is true get no new number.
-pub fn merge_segments(segments: &[Segment], is_dead: impl Fn(usize) -> bool) -> Segment {
-    let mut merged = Segment::default();
+pub fn merge_segments(segments: &[TestSegment], is_dead: impl Fn(usize) -> bool) -> TestSegment {
+    let mut merged = TestSegment::default();
     let mut numbers = Vec::new();
     for segment in segments {
         merged.totals += segment.totals;
@@ -123,7 +123,7 @@ pub fn list_of<'a>(pages: &'a [Page], term: &[u8]) -> List<'a> {
 pub fn postings_of(list: &List) -> Result<Vec<Posting>, Corrupt> {
     let (mut columns, mut postings) = (Columns::default(), Vec::new());
     for part in &list.parts {
-        let mut blocks = Blocks::new(*part)?;
+        let mut blocks = PostingBlocks::new(*part)?;
         while let Some(block) = blocks.next_block()? {
             block.unpack_chunks(&mut columns)?;
             block.unpack_weights(&mut columns)?;
@@ -135,7 +135,7 @@ pub fn postings_of(list: &List) -> Result<Vec<Posting>, Corrupt> {
 
 /// Computes the scores of all chunks from every posting. `search` must find the same without reading all of
 /// them.
-pub fn search_all(question: &Question, lists: &[List], segment: u32, top: &mut Top) {
+pub fn search_all(question: &TermQuery, lists: &[List], segment: u32, top: &mut Top) {
     let mut chunks: BTreeMap<u32, (u32, Vec<u32>)> = BTreeMap::new();
     for (i, list) in lists.iter().enumerate() {
         for posting in postings_of(list).unwrap() {
@@ -146,13 +146,13 @@ pub fn search_all(question: &Question, lists: &[List], segment: u32, top: &mut T
     for (chunk, (length, frequencies)) in chunks {
         let has = |i: &usize| frequencies[*i] > 0;
         if question.required.iter().all(has) && !question.excluded.iter().any(has) {
-            top.offer(Hit { score: question.scorer.score(length, &frequencies), segment, chunk });
+            top.offer(ScoredChunk { score: question.scorer.score(length, &frequencies), segment, chunk });
         }
     }
 }
 
 /// Searches segments in the given order in both ways, and compares the results.
-pub fn search_and_compare(question: &Question, segments: &[(u32, Vec<List>)], k: usize) -> Vec<Hit> {
+pub fn search_and_compare(question: &TermQuery, segments: &[(u32, Vec<List>)], k: usize) -> Vec<ScoredChunk> {
     let (mut top, mut all) = (Top::new(k), Top::new(k));
     for (number, lists) in segments {
         search(question, lists, *number, &mut top).unwrap();

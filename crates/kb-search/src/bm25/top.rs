@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Hit {
+pub struct ScoredChunk {
     pub score: f64,
     pub segment: u32,
     pub chunk: u32,
@@ -17,7 +17,7 @@ pub struct Top {
     heap: BinaryHeap<Worst>,
 }
 
-struct Worst(Hit);
+struct Worst(ScoredChunk);
 
 impl Ord for Worst {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -46,7 +46,7 @@ impl Top {
     }
 
     /// Adds a hit if it is among the best. Hits without a positive score are dropped.
-    pub fn offer(&mut self, hit: Hit) {
+    pub fn offer(&mut self, hit: ScoredChunk) {
         if hit.score.is_nan() || hit.score <= 0.0 {
             return;
         }
@@ -72,7 +72,7 @@ impl Top {
     }
 
     /// Best first.
-    pub fn into_hits(self) -> Vec<Hit> {
+    pub fn into_hits(self) -> Vec<ScoredChunk> {
         let mut hits = self.heap.into_vec();
         hits.sort_unstable();
         hits.into_iter().map(|worst| worst.0).collect()
@@ -85,10 +85,10 @@ mod tests {
 
     #[test]
     fn the_best_are_kept_in_order_whatever_order_they_come_in() {
-        let mut hits: Vec<Hit> =
-            (0..60u32).map(|i| Hit { score: f64::from(i % 5), segment: i % 3, chunk: i }).collect();
+        let mut hits: Vec<ScoredChunk> =
+            (0..60u32).map(|i| ScoredChunk { score: f64::from(i % 5), segment: i % 3, chunk: i }).collect();
         let sorted = {
-            let mut hits: Vec<Hit> = hits.iter().filter(|h| h.score > 0.0).copied().collect();
+            let mut hits: Vec<ScoredChunk> = hits.iter().filter(|h| h.score > 0.0).copied().collect();
             hits.sort_by_key(|h| (-(h.score as i64), h.segment, h.chunk));
             hits
         };

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_in_a_fenced_block_or_front_matter_is_no_heading() {
+    fn a_hash_in_a_fenced_block_or_front_matter_is_not_a_heading() {
         let text = "---\ntitle: x\n---\n\n# A\n\n```sh\n# not one\n```\n\nend";
         assert_eq!(path(text, "end"), ["A"]);
         assert_eq!(read(text).title(usize::MAX), Some("A"));

@@ -7,7 +7,7 @@
 //! The parser compares each attribute of an element with all attributes before it, and there are other
 //! operations of this kind. Each of them is counted here and has a limit.
 
-use super::part::Part;
+use super::role::Role;
 use super::tags::Attributes;
 use super::tree::walk;
 use html5ever::buffer_queue::BufferQueue;
@@ -211,9 +211,9 @@ fn keep_used(name: &LocalName, attrs: &mut Vec<Attribute>) {
         local_name!("span") if attrs.len() == 1 => Some(local_name!("class")),
         _ => None,
     };
-    let part = Part::of(name, attrs);
+    let part = Role::of(name, attrs);
     attrs.retain(|attribute| used.as_ref() == Some(&attribute.name.local));
-    attrs.extend(part.map(Part::attribute));
+    attrs.extend(part.map(Role::attribute));
 }
 
 fn parent_of(node: &Node) -> Option<Rc<Node>> {

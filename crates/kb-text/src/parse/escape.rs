@@ -7,7 +7,7 @@
 //! place (CommonMark 0.31), and escapes them.
 
 use super::disguise::{NO_BREAK_SPACE, is_space, plain, section_end_level};
-use super::leaf::{Kind, Leaf};
+use super::leaf::{BlockKind, Leaf};
 use kb_types::{Mark, Marked};
 
 /// The final Markdown, and the ends of sections in it. No line ends with white space, and no two adjacent
@@ -36,12 +36,12 @@ pub fn reveal(markdown: &str) -> (String, Vec<Marked>) {
             continue;
         }
         let parsed = Line::parse(line, level);
-        let stands_alone = parsed.is_blank() || matches!(parsed.kind, Kind::Heading | Kind::Fence);
+        let stands_alone = parsed.is_blank() || matches!(parsed.kind, BlockKind::Heading | BlockKind::Fence);
         let is_of_another_kind = leaf.last().is_some_and(|last| last.kind != parsed.kind);
         if stands_alone || parsed.is_item || is_of_another_kind {
             writer.leaf(&std::mem::take(&mut leaf));
         }
-        if parsed.kind == Kind::Fence {
+        if parsed.kind == BlockKind::Fence {
             fence = Some(parsed.content.len());
         }
         leaf.push(parsed);
@@ -59,7 +59,7 @@ struct Line {
     /// The marks of quotes, list items and headings, with white space.
     prefix: String,
     content: String,
-    kind: Kind,
+    kind: BlockKind,
     /// Whether a list item begins here.
     is_item: bool,
     /// Headings of this level and of deeper levels end before the line.
@@ -68,7 +68,7 @@ struct Line {
 
 impl Line {
     fn parse(line: &str, level: Option<usize>) -> Line {
-        let (mut at, mut is_item, mut kind) = (0, false, Kind::Text);
+        let (mut at, mut is_item, mut kind) = (0, false, BlockKind::Text);
         loop {
             let rest = &line[at..];
             let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -81,17 +81,17 @@ impl Line {
                     (at, is_item) = (at + digits + 1, true)
                 }
                 Some('#') => {
-                    kind = Kind::Heading;
+                    kind = BlockKind::Heading;
                     at += rest.len() - rest.trim_start_matches('#').len();
                     at += usize::from(line[at..].starts_with(' '));
                     break;
                 }
                 Some('|') => {
-                    kind = Kind::Row;
+                    kind = BlockKind::Row;
                     break;
                 }
                 Some('`') => {
-                    kind = Kind::Fence;
+                    kind = BlockKind::Fence;
                     break;
                 }
                 _ => break,
@@ -102,7 +102,7 @@ impl Line {
     }
 
     fn is_blank(&self) -> bool {
-        self.content.is_empty() && self.kind == Kind::Text
+        self.content.is_empty() && self.kind == BlockKind::Text
     }
 }
 

@@ -1,7 +1,7 @@
 //! Converts HTML to Markdown (htmd) for retrieval: text without addresses, inline markup or navigation.
 
 use super::disguise::{BLOCK_CELL_END, CELL_END, disguise, is_space, plain, section_end};
-use super::part::Part;
+use super::role::Role;
 use super::{Extracted, dom, escape, markdown, page, sections, tables, tree};
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
@@ -163,9 +163,9 @@ fn image(_: &dyn Handlers, element: Element) -> Option<HandlerResult> {
 fn heading(handlers: &dyn Handlers, element: Element) -> Option<HandlerResult> {
     let title = on_one_line(&handlers.walk_children(element.node).content);
     let level = element.tag.bytes().filter(u8::is_ascii_digit).map(|digit| usize::from(digit - b'0')).sum();
-    Some(match Part::of_attributes(element.attrs) {
+    Some(match Role::of_attributes(element.attrs) {
         _ if title.is_empty() => "".into(),
-        Some(Part::Caption) => format!("\n\n{title}\n\n").into(),
+        Some(Role::Caption) => format!("\n\n{title}\n\n").into(),
         _ => format!("\n\n{} {title}\n\n", "#".repeat(level)).into(),
     })
 }

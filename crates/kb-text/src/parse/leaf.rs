@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 /// The kind of block that a text is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum BlockKind {
     Text,
     Heading,
     Row,
@@ -15,7 +15,7 @@ pub enum Kind {
 
 /// The text of one block without its prefixes. Emphasis, code and links begin and end within it.
 pub struct Leaf {
-    kind: Kind,
+    kind: BlockKind,
     /// Each character, and whether it belongs to the text but has a meaning in Markdown.
     chars: Vec<(char, bool)>,
     /// The last places where `*` and `_` can end an emphasis.
@@ -35,7 +35,7 @@ pub struct Leaf {
 impl Leaf {
     /// `is_quoted`: lines after the first begin with the mark of a quote, which may end what looks like a
     /// tag. `is_item`: the mark of a list item, a dash, precedes the text.
-    pub fn new(content: &str, kind: Kind, is_quoted: bool, is_item: bool) -> Leaf {
+    pub fn new(content: &str, kind: BlockKind, is_quoted: bool, is_item: bool) -> Leaf {
         let chars: Vec<(char, bool)> = content.chars().map(|c| (plain(c), plain(c) != c)).collect();
         let mut leaf = Leaf {
             kind,
@@ -69,7 +69,7 @@ impl Leaf {
     /// The text with the escapes that it needs.
     pub fn escaped(&self) -> String {
         let mut out = String::with_capacity(self.chars.len());
-        if self.kind == Kind::Fence {
+        if self.kind == BlockKind::Fence {
             out.extend(self.chars.iter().map(|(c, _)| c));
             return out;
         }
@@ -145,7 +145,7 @@ impl Leaf {
             ']' => self.first_bracket < at && self.char(end) == Some('('),
             '<' => at < self.last_greater && (self.begins_tag(at) || self.begins_address(at)),
             '&' => self.begins_entity(at),
-            '|' => self.kind == Kind::Row,
+            '|' => self.kind == BlockKind::Row,
             _ => false,
         }
     }
@@ -194,14 +194,16 @@ impl Leaf {
         let is_delimiter_row = only(&['|', '-', ':', ' ']) && line.iter().any(|(c, _)| *c == '-');
         match self.kind {
             // A run of # at the end of a heading would be dropped.
-            Kind::Heading => {
+            BlockKind::Heading => {
                 let words = line.len() - line.iter().rev().take_while(|(c, _)| *c == '#').count();
                 let stands_alone = words == 0 || line[words - 1].0 == ' ';
                 return (words < line.len() && stands_alone).then_some(words);
             }
-            Kind::Row => return (continues && is_delimiter_row).then(|| first_special(&['-'])).flatten(),
-            Kind::Fence => return None,
-            Kind::Text => {}
+            BlockKind::Row => {
+                return (continues && is_delimiter_row).then(|| first_special(&['-'])).flatten();
+            }
+            BlockKind::Fence => return None,
+            BlockKind::Text => {}
         }
         let run = self.chars.get(start).map_or(0, |_| self.run_end(start) - start);
         let ends_mark = |at: usize| matches!(line.get(at), None | Some((' ' | '\t', _)));

@@ -1,7 +1,7 @@
 //! Removes what is not part of the text of a page: navigation, the header and footer of the site, hidden
 //! elements, permalinks and line numbers.
 
-use super::part::Part;
+use super::role::Role;
 use super::tree::{NODE, is_blank, name_of, text_of};
 use html5ever::ns;
 use kb_types::Bounds;
@@ -42,7 +42,7 @@ impl Within {
         let name = name_of(node).unwrap_or_default();
         let article = self.article || matches!(name, "article" | "section");
         let part = article || self.part || matches!(name, "main" | "aside" | "nav");
-        Within { article, part: part || Part::of_node(node) == Some(Part::Main) }
+        Within { article, part: part || Role::of_node(node) == Some(Role::Main) }
     }
 }
 
@@ -77,15 +77,15 @@ fn is_noise(node: &Handle) -> bool {
     if NO_TEXT.contains(&&*name.local) {
         return true;
     }
-    match Part::of_node(node) {
-        Some(Part::Permalink) => true,
+    match Role::of_node(node) {
+        Some(Role::Permalink) => true,
         // A permalink is short and has few elements, so only the first ones are read.
         part if &*name.local == "a" => {
             let text = text_of(node, PERMALINK_NODES);
             let text = text.trim().trim_end_matches('\u{fe0e}');
-            PERMALINKS.contains(&text) && (text != "#" || part == Some(Part::Fragment))
+            PERMALINKS.contains(&text) && (text != "#" || part == Some(Role::Fragment))
         }
-        Some(Part::LineNumbers) => {
+        Some(Role::LineNumbers) => {
             text_of(node, usize::MAX).chars().all(|c| c.is_ascii_digit() || c.is_whitespace())
         }
         _ => false,
@@ -102,12 +102,12 @@ fn is_around(node: &Handle, within: Within, keeps_header: bool) -> bool {
     if name.ns != ns!(html) {
         return false;
     }
-    let part = Part::of_node(node);
+    let part = Role::of_node(node);
     match (part, &*name.local) {
-        (Some(Part::Navigation | Part::Hidden), _) | (_, "nav" | "search") => true,
-        (Some(Part::Note), _) => false,
+        (Some(Role::Navigation | Role::Hidden), _) | (_, "nav" | "search") => true,
+        (Some(Role::Note), _) => false,
         (_, "aside") => !within.article,
-        (Some(Part::Banner), _) | (_, "header" | "footer") => {
+        (Some(Role::Banner), _) | (_, "header" | "footer") => {
             let keeps_this = keeps_header && &*name.local == "header";
             !within.part && !keeps_this
         }
@@ -125,7 +125,7 @@ fn keeps_header(document: &Handle, bounds: &Bounds) -> Result<bool> {
         match name {
             "h1" if is_header => in_header = true,
             "h1" | "main" | "article" => elsewhere = true,
-            _ => elsewhere |= Part::of_node(&node) == Some(Part::Main),
+            _ => elsewhere |= Role::of_node(&node) == Some(Role::Main),
         }
         let is_header = is_header || name == "header";
         let children = node.children.borrow();

@@ -2,7 +2,7 @@
 //! with the element that has the heading, so that the text after a note belongs to the heading around the
 //! note.
 
-use super::part::Part;
+use super::role::Role;
 use super::tree::{NODE, is_blank, name_of};
 use html5ever::tendril::StrTendril;
 use kb_types::Bounds;
@@ -92,7 +92,7 @@ fn ends(document: &Handle, bounds: &Bounds) -> Result<Vec<(usize, usize)>> {
         let first = *first;
         let Some((node, _, _, mut headings)) = path.pop() else { break };
         bounds.spend(NODE * headings.len())?;
-        let is_note = headings.len() == 1 && Part::of_node(&node) == Some(Part::Note);
+        let is_note = headings.len() == 1 && Role::of_node(&node) == Some(Role::Note);
         headings.retain_mut(|heading| {
             heading.is_note |= is_note;
             is_open(heading, &node, first, pieces, &mut ends)
@@ -144,7 +144,7 @@ fn is_open(
 /// Turns a heading into a caption.
 fn caption(heading: &Handle) {
     if let NodeData::Element { attrs, .. } = &heading.data {
-        attrs.replace(vec![Part::Caption.attribute()]);
+        attrs.replace(vec![Role::Caption.attribute()]);
     }
 }
 
@@ -152,5 +152,5 @@ fn caption(heading: &Handle) {
 fn level_of(node: &Handle) -> Option<usize> {
     let name = name_of(node)?;
     let level = ["h1", "h2", "h3", "h4", "h5", "h6"].iter().position(|heading| *heading == name)?;
-    (Part::of_node(node) != Some(Part::Caption)).then_some(level + 1)
+    (Role::of_node(node) != Some(Role::Caption)).then_some(level + 1)
 }

@@ -1,7 +1,7 @@
 //! Prepares tables for the converter: tables of code with line numbers become code, and white space between
 //! rows and cells is removed.
 
-use super::part::Part;
+use super::role::Role;
 use super::tree::{NODE, is_blank, name_of, text_of};
 use html5ever::tendril::StrTendril;
 use html5ever::{QualName, local_name, ns};
@@ -73,7 +73,7 @@ fn listing(table: &Handle, bounds: &Bounds) -> Result<Option<String>> {
             let cells: Vec<Handle> =
                 row.children.borrow().iter().filter(|cell| !is_blank_text(cell)).cloned().collect();
             let [number, line] = &cells[..] else { return Ok(None) };
-            let is_number = Part::of_node(number) == Some(Part::LineNumbers) && is_numbers(number, bounds)?;
+            let is_number = Role::of_node(number) == Some(Role::LineNumbers) && is_numbers(number, bounds)?;
             if !is_number || is_layout(line) {
                 return Ok(None);
             }
@@ -156,7 +156,7 @@ fn is_numbers(cell: &Handle, bounds: &Bounds) -> Result<bool> {
         }
         open.extend(node.children.borrow().iter().rev().cloned());
     }
-    Ok(count > 1 || Part::of_node(cell) == Some(Part::LineNumbers))
+    Ok(count > 1 || Role::of_node(cell) == Some(Role::LineNumbers))
 }
 
 fn holds_code(cell: &Handle) -> bool {

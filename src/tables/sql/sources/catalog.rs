@@ -1,6 +1,6 @@
 //! kb.sources.
 
-use crate::documents::new_documents::Place;
+use crate::documents::new_documents::DocumentPlace;
 use crate::pg::row::{FromColumn, from_row};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
@@ -58,8 +58,8 @@ from_row! {
 
 impl Source {
     /// The tenant and the origin of a row's document.
-    pub fn place<'a>(&'a self, tenant_id: &'a str) -> Place<'a> {
-        Place { kb_no: self.kb_no, kb_id: &self.kb_id, tenant_id, source_no: Some(self.source_no) }
+    pub fn place<'a>(&'a self, tenant_id: &'a str) -> DocumentPlace<'a> {
+        DocumentPlace { kb_no: self.kb_no, kb_id: &self.kb_id, tenant_id, source_no: Some(self.source_no) }
     }
 }
 

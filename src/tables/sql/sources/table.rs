@@ -6,7 +6,7 @@ use crate::pg::row::from_row;
 use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::pg::{ddl, setting, trigger};
 use crate::sql::BY_LOOKUPS;
-use kb_types::error::{Error, Object, Result};
+use kb_types::error::{Error, ObjectKind, Result};
 
 /// A table as the catalogs describe it.
 #[derive(Debug, Clone, PartialEq)]
@@ -145,7 +145,7 @@ pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
     let is_missing = |column: &&String| !types.iter().any(|typ| typ.column == **column);
     let missing = columns.iter().find(is_missing).cloned().unwrap_or_default();
     if trigger::column(relation, &missing).is_none() {
-        return Err(Error::NotFound { what: Object::Column, id: missing });
+        return Err(Error::NotFound { what: ObjectKind::Column, id: missing });
     }
     let name = find(relation)?.map_or_else(|| relation.to_string(), |table| table.name);
     Err(Error::State {
@@ -219,7 +219,7 @@ fn trigger(source_no: i64, event: &str) -> String {
 from_row! {
     /// A table whose statements fire triggers of their own: an attached table, or one of its partitions.
     #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Member {
+    pub struct MemberTable {
         pub relation: u32,
         /// Qualified with its schema, and quoted.
         pub name: String,
@@ -235,7 +235,7 @@ const MEMBER: &str = "SELECT c.oid::bigint AS relation, pg_catalog.format('%I.%I
          pg_catalog.pg_get_userbyid(c.relowner)::text AS owner, c.relrowsecurity AS has_policies, c.relkind <> 'p' AS has_rows
      FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
 
-impl Member {
+impl MemberTable {
     pub fn oid(&self) -> i64 {
         i64::from(self.relation)
     }
@@ -243,7 +243,7 @@ impl Member {
 
 /// A table, which comes first, with all its partitions. If there is a primary key, none of them is a foreign
 /// table. Locks none of them.
-pub fn members(relation: u32) -> Result<Vec<Member>> {
+pub fn members(relation: u32) -> Result<Vec<MemberTable>> {
     spi::write(
         &format!(
             "WITH RECURSIVE tree AS (
@@ -253,12 +253,12 @@ pub fn members(relation: u32) -> Result<Vec<Member>> {
              {MEMBER} WHERE c.oid IN (SELECT tree.oid FROM tree) ORDER BY c.oid = $1::oid DESC, c.oid"
         ),
         &[Arg::Long(i64::from(relation))],
-        Member::from_row,
+        MemberTable::from_row,
     )
 }
 
 /// Those of these tables that have a source's triggers.
-pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<Member>> {
+pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<MemberTable>> {
     spi::write(
         &format!(
             "{MEMBER} WHERE c.oid::bigint = ANY ($2) AND EXISTS (
@@ -266,7 +266,7 @@ pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<Member>> {
                    AND t.tgname::text COLLATE pg_catalog.\"C\" = $1 AND t.tgfoid = 'kb._rows_changed'::regproc) ORDER BY c.oid"
         ),
         &[Arg::Text(&trigger(source_no, "insert")), Arg::Longs(relations)],
-        Member::from_row,
+        MemberTable::from_row,
     )
 }
 
@@ -282,7 +282,7 @@ pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
 
 /// Creates the triggers that report the changes of a source's table, or of one of its partitions. Must run as
 /// the owner.
-pub fn create_triggers(source: &Source, table: &Member) -> Result<()> {
+pub fn create_triggers(source: &Source, table: &MemberTable) -> Result<()> {
     for (event, referencing) in EVENTS {
         let rest = format!("{referencing} FOR EACH STATEMENT");
         create_trigger(source, table, event, &format!("AFTER {event}"), &rest)?;
@@ -293,14 +293,14 @@ pub fn create_triggers(source: &Source, table: &Member) -> Result<()> {
     }
 }
 
-fn is_followed_by_row(source: &Source, table: &Member) -> bool {
+fn is_followed_by_row(source: &Source, table: &MemberTable) -> bool {
     source.config.replicated && table.has_rows
 }
 
 /// Sets which of these triggers fire in sessions that replay the changes of another database, if that was
 /// requested. The processes of a subscription fire row-level triggers, and those of TRUNCATE. Must run as the
 /// owner.
-pub fn set_firing(source: &Source, table: &Member) -> Result<()> {
+pub fn set_firing(source: &Source, table: &MemberTable) -> Result<()> {
     let set = |event: &str, when: &str| {
         let trigger = quote(&trigger(source.source_no, event));
         spi::execute_utility(&format!("ALTER TABLE ONLY {} ENABLE {when} TRIGGER {trigger}", table.name))
@@ -311,7 +311,7 @@ pub fn set_firing(source: &Source, table: &Member) -> Result<()> {
     if is_followed_by_row(source, table) { set(EACH_ROW, "REPLICA") } else { Ok(()) }
 }
 
-fn create_trigger(source: &Source, member: &Member, event: &str, when: &str, rest: &str) -> Result<()> {
+fn create_trigger(source: &Source, member: &MemberTable, event: &str, when: &str, rest: &str) -> Result<()> {
     let (name, table) = (quote(&trigger(source.source_no, event)), &member.name);
     let argument = literal(&source.source_no.to_string());
     spi::execute_utility(&format!(

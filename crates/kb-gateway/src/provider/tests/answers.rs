@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn read(provider: &str, body: &str, count: usize) -> Result<Vectors, Unusable> {
+fn read(provider: &str, body: &str, count: usize) -> Result<EmbedAnswer, Unusable> {
     of(provider).read(&plain(provider), body.as_bytes(), count)
 }
 
@@ -90,7 +90,7 @@ fn an_item_that_is_not_a_vector_fails_only_its_text() {
 
 #[test]
 fn a_missing_item_fails_only_its_text() {
-    let missing = |answer: Result<Vectors, Unusable>| {
+    let missing = |answer: Result<EmbedAnswer, Unusable>| {
         let items = answer.unwrap().value;
         assert_eq!(items[0], Ok(vec![3.0]));
         assert!(matches!(&items[1], Err(Unusable::Unreadable(_))), "{items:?}");

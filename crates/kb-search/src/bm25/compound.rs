@@ -12,7 +12,7 @@ const MOST: usize = 500_000;
 const BLANKS: [char; 4] = [' ', '\n', '\t', '\r'];
 
 /// Whether a part of a text between blanks consists of several words.
-pub fn is_joined(part: &str) -> bool {
+pub fn is_compound(part: &str) -> bool {
     // Text that may be a tag is left to PostgreSQL's parser.
     if part.contains(['<', '>']) {
         return false;
@@ -84,13 +84,13 @@ pub fn shortened(text: Cow<'_, str>) -> Cow<'_, str> {
     if text.len() <= MAX_TERM || text.as_bytes().split(is_blank).all(|part| part.len() <= MAX_TERM) {
         return text;
     }
-    Cow::Owned(each_part(&text, |part| part.len() > MAX_TERM && is_joined(part)))
+    Cow::Owned(each_part(&text, |part| part.len() > MAX_TERM && is_compound(part)))
 }
 
 /// A text in which phrases are searched for: the words of compound words are separated, and so are the
 /// characters of scripts without blanks.
 pub fn in_words(text: &str) -> String {
-    let mut out = each_part(&spaced(&normal(text)), is_joined);
+    let mut out = each_part(&spaced(&normal(text)), is_compound);
     out.truncate(out.floor_char_boundary(MOST));
     out
 }
@@ -110,14 +110,14 @@ fn each_part(text: &str, is_chosen: impl Fn(&str) -> bool) -> String {
 }
 
 /// The compound words of a text.
-pub fn joined(text: &str) -> impl Iterator<Item = &str> {
-    text.split(BLANKS).filter(|part| is_joined(part))
+pub fn compounds(text: &str) -> impl Iterator<Item = &str> {
+    text.split(BLANKS).filter(|part| is_compound(part))
 }
 
 /// Whether a word of ASCII letters is a compound word.
 pub fn has_hump(word: &str) -> bool {
     // Most words have no capitals after their first letter.
-    word.bytes().skip(1).any(|b| b.is_ascii_uppercase()) && is_joined(word)
+    word.bytes().skip(1).any(|b| b.is_ascii_uppercase()) && is_compound(word)
 }
 
 #[derive(Default)]
@@ -178,7 +178,7 @@ mod tests {
             ("1,000-2.5", "1,000 2.5"),
             ("naïve/e\u{301}tude", "naïve e\u{301}tude"),
         ] {
-            assert!(is_joined(part), "{part}");
+            assert!(is_compound(part), "{part}");
             assert_eq!(words_of(part).join(" "), words);
         }
     }
@@ -189,7 +189,7 @@ mod tests {
             "word", "(word).", "URLs", "IDs", "3.14", "1.2.3", "-5", "+", "", "Über", "Vec<a.b>", "USA,",
             "and/",
         ] {
-            assert!(!is_joined(part), "{part}");
+            assert!(!is_compound(part), "{part}");
         }
         assert_eq!(in_words("The TCP/IP stack, 3.5 <a.b>\n x_y"), "The TCP IP stack, 3.5 <a.b>\n x y");
     }

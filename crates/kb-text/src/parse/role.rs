@@ -6,7 +6,7 @@ use html5ever::{Attribute, LocalName, QualName, local_name, ns};
 use markup5ever_rcdom::{Handle, NodeData};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Role {
     /// Links to other pages or within the page, a search form, or something that only accompanies the text.
     Navigation,
     /// The header or footer of the page, unless inside an article.
@@ -26,16 +26,16 @@ pub enum Part {
     Caption,
 }
 
-const NAMES: [(Part, &str); 9] = [
-    (Part::Navigation, "navigation"),
-    (Part::Banner, "banner"),
-    (Part::Main, "main"),
-    (Part::Hidden, "hidden"),
-    (Part::LineNumbers, "line-numbers"),
-    (Part::Note, "note"),
-    (Part::Permalink, "permalink"),
-    (Part::Fragment, "fragment"),
-    (Part::Caption, "caption"),
+const NAMES: [(Role, &str); 9] = [
+    (Role::Navigation, "navigation"),
+    (Role::Banner, "banner"),
+    (Role::Main, "main"),
+    (Role::Hidden, "hidden"),
+    (Role::LineNumbers, "line-numbers"),
+    (Role::Note, "note"),
+    (Role::Permalink, "permalink"),
+    (Role::Fragment, "fragment"),
+    (Role::Caption, "caption"),
 ];
 
 /// Classes of line numbers in Pygments, Rouge, GitHub and highlight.js.
@@ -66,9 +66,9 @@ const NOTES: [&str; 12] = [
     "alert",
 ];
 
-impl Part {
+impl Role {
     /// The role by the attributes of an element in the source.
-    pub fn of(name: &LocalName, attrs: &[Attribute]) -> Option<Part> {
+    pub fn of(name: &LocalName, attrs: &[Attribute]) -> Option<Role> {
         let value = |wanted: LocalName| {
             attrs.iter().find(|attribute| attribute.name.local == wanted).map(|attribute| &*attribute.value)
         };
@@ -83,31 +83,31 @@ impl Part {
         let is_hidden = value(local_name!("hidden")).is_some_and(|until| until != "until-found")
             || value(local_name!("style")).is_some_and(hides);
         match role.as_str() {
-            _ if is_hidden && role != "tabpanel" => Some(Part::Hidden),
-            "navigation" | "search" | "complementary" => Some(Part::Navigation),
+            _ if is_hidden && role != "tabpanel" => Some(Role::Hidden),
+            "navigation" | "search" | "complementary" => Some(Role::Navigation),
             // DocBook's links to the previous and the next page.
-            _ if is_element(&["div"]) && has_class(&["navheader", "navfooter"]) => Some(Part::Navigation),
-            "banner" | "contentinfo" => Some(Part::Banner),
-            _ if is_element(&["div"]) && has_class(&["footer"]) => Some(Part::Banner),
-            "main" => Some(Part::Main),
-            _ if has_class(&LINE_NUMBERS) => Some(Part::LineNumbers),
+            _ if is_element(&["div"]) && has_class(&["navheader", "navfooter"]) => Some(Role::Navigation),
+            "banner" | "contentinfo" => Some(Role::Banner),
+            _ if is_element(&["div"]) && has_class(&["footer"]) => Some(Role::Banner),
+            "main" => Some(Role::Main),
+            _ if has_class(&LINE_NUMBERS) => Some(Role::LineNumbers),
             _ if attrs.iter().any(|attribute| &*attribute.name.local == "data-line-number") => {
-                Some(Part::LineNumbers)
+                Some(Role::LineNumbers)
             }
-            "note" => Some(Part::Note),
-            _ if has_class(&NOTES) => Some(Part::Note),
-            _ if is_element(&["a"]) && has_class(&["headerlink", "hash-link"]) => Some(Part::Permalink),
+            "note" => Some(Role::Note),
+            _ if has_class(&NOTES) => Some(Role::Note),
+            _ if is_element(&["a"]) && has_class(&["headerlink", "hash-link"]) => Some(Role::Permalink),
             _ if is_element(&["a"]) && has_class(&["anchor", "header-anchor", "permalink"]) => {
-                Some(Part::Fragment)
+                Some(Role::Fragment)
             }
             _ if is_element(&["a"]) => {
-                value(local_name!("href")).filter(|href| href.starts_with('#')).map(|_| Part::Fragment)
+                value(local_name!("href")).filter(|href| href.starts_with('#')).map(|_| Role::Fragment)
             }
             _ => None,
         }
     }
 
-    /// The attribute in which the role is kept, where [`Part::of_node`] finds it.
+    /// The attribute in which the role is kept, where [`Role::of_node`] finds it.
     pub fn attribute(self) -> Attribute {
         let name = NAMES.iter().find(|(part, _)| *part == self).map_or("", |(_, name)| name);
         Attribute {
@@ -117,14 +117,14 @@ impl Part {
     }
 
     /// The role that was kept of an element's attributes.
-    pub fn of_attributes(attrs: &[Attribute]) -> Option<Part> {
+    pub fn of_attributes(attrs: &[Attribute]) -> Option<Role> {
         let role = attrs.iter().find(|attribute| attribute.name.local == local_name!("role"))?;
         NAMES.iter().find(|(_, name)| *name == &*role.value).map(|(part, _)| *part)
     }
 
-    pub fn of_node(node: &Handle) -> Option<Part> {
+    pub fn of_node(node: &Handle) -> Option<Role> {
         match &node.data {
-            NodeData::Element { attrs, .. } => Part::of_attributes(&attrs.borrow()),
+            NodeData::Element { attrs, .. } => Role::of_attributes(&attrs.borrow()),
             _ => None,
         }
     }
