@@ -10,7 +10,7 @@ use crate::jobs::queue::Subject;
 use crate::pg::role::as_owner;
 use crate::tenants::quota::Charge;
 use kb_types::error::{Error, Result};
-use kb_types::states::PutStatus;
+use kb_types::row_states::PutStatus;
 use kb_types::{Json, Retrieval};
 use std::collections::{HashMap, HashSet};
 

@@ -9,8 +9,8 @@ use crate::pg::{report, wake};
 use crate::query::question_vector::embed;
 use crate::query::search::SearchTarget;
 use crate::query::{query_log, search};
-use crate::vectors::index;
-use kb_search::plan;
+use crate::vectors::hnsw;
+use kb_search::scan_plan;
 use kb_types::error::{Error, Result};
 use kb_types::retrieval::EfSearch;
 use kb_types::{Filter, Kind};
@@ -101,12 +101,12 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
     }
     let index_misses = is_auto && measured.recall < TARGET;
     let vectors = store.searched()?.map_or(0, |searched| searched.vectors);
-    let is_exact = index_misses && plan::is_quick_exactly(vectors, target.vector_db.dimension);
+    let is_exact = index_misses && scan_plan::is_quick_exactly(vectors, target.vector_db.dimension);
     as_owner(|| {
         if let Some(ef_search) = measured.ef_search.filter(|_| is_auto) {
             index_recall::set_ef_search(target.build_no, ef_search, index_misses)?;
         }
-        if index_misses && !is_exact && index::strengthen(&target.vector_db)? {
+        if index_misses && !is_exact && hnsw::strengthen(&target.vector_db)? {
             wake::look_at_commit();
         }
         // The result is stored even if queries do not use the index, because they will once there are more

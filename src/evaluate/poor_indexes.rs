@@ -3,8 +3,8 @@
 use crate::evaluate::sql::index_recall;
 use crate::evaluate::sql::index_recall::Low;
 use crate::pg::role::as_owner;
-use crate::vectors::index;
-use kb_search::plan;
+use crate::vectors::hnsw;
+use kb_search::scan_plan;
 use kb_types::error::Result;
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub fn poor_indexes() -> Result<Option<(String, String)>> {
         if is_auto {
             let vectors = vector_db.store().searched()?.map_or(0, |searched| searched.vectors);
             // Queries compare all vectors instead.
-            if plan::is_quick_exactly(vectors, vector_db.dimension) {
+            if scan_plan::is_quick_exactly(vectors, vector_db.dimension) {
                 continue;
             }
         }
@@ -29,11 +29,11 @@ pub fn poor_indexes() -> Result<Option<(String, String)>> {
             false => {
                 "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id)."
             }
-            true if owns_table && as_owner(|| index::is_weak(&vector_db))? => {
+            true if owns_table && as_owner(|| hnsw::is_weak(&vector_db))? => {
                 "An index is being built again with more edges, which takes a while (building in kb.status): measure again when it \
                  is there."
             }
-            true if owns_table && index::can_be_stronger(&vector_db) => {
+            true if owns_table && hnsw::can_be_stronger(&vector_db) => {
                 "Measure again (kb.measure_recall): then an index is built again with more edges."
             }
             true => {

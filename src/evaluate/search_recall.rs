@@ -3,7 +3,7 @@
 use crate::query::dense;
 use crate::query::search::SearchTarget;
 use crate::vectors::VectorSearch;
-use kb_search::plan::Step;
+use kb_search::scan_plan::Step;
 use kb_types::Filter;
 use kb_types::candidate::Candidate;
 use kb_types::error::Result;

@@ -5,7 +5,7 @@ use crate::jobs::sql::queue;
 use crate::jobs::sql::queue::Subject;
 use crate::pg::wake;
 use kb_types::error::Result;
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 
 /// Enqueues edits, as the owner, and requests that the commit wake the worker.
 pub fn edits(kb: &KnowledgeBase, documents: &[Subject]) -> Result<()> {

@@ -11,11 +11,11 @@ use crate::pg::role::as_owner;
 use crate::pg::{report, txn, wake};
 use crate::settings;
 use crate::tenants::quota;
-use kb_text::chunking::Chunking;
-use kb_text::chunking::DEFAULT_OVERLAP;
+use kb_text::chunk_settings::Chunking;
+use kb_text::chunk_settings::DEFAULT_OVERLAP;
 use kb_text::tokenizer::max_content_tokens;
 use kb_types::error::Result;
-use kb_types::states::BuildState;
+use kb_types::row_states::BuildState;
 use serde_json::{Value, json};
 
 /// Replaces the settings that are given, whole objects at a time. Retrieval, description and metadata take

@@ -5,7 +5,7 @@ use crate::pg::function_arguments::{json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
 
-use kb_types::states::RunStrategy;
+use kb_types::row_states::RunStrategy;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 

@@ -25,9 +25,9 @@ use crate::models::services;
 use crate::pg::txn;
 use crate::vectors::vector_dbs;
 use crate::vectors::{Health, VectorDb, tail};
-use kb_text::chunking::Chunking;
+use kb_text::chunk_settings::Chunking;
 use kb_types::error::{Error, ObjectKind, Result};
-use kb_types::states::{BuildState, Priority, RunState};
+use kb_types::row_states::{BuildState, Priority, RunState};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 

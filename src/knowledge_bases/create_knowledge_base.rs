@@ -9,7 +9,7 @@ use crate::tenants::bindings;
 use crate::tenants::quota;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::quota::Thing;
-use kb_types::states::BuildState;
+use kb_types::row_states::BuildState;
 
 /// Creates the knowledge base for the session's tenant, with its first build.
 pub fn create_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()> {

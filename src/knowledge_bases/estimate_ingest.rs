@@ -7,7 +7,7 @@ use crate::pg::report;
 use crate::settings;
 use kb_gateway::provider;
 use kb_text::chunk::chunk;
-use kb_text::chunking::Strategy;
+use kb_text::chunk_settings::Strategy;
 use kb_text::parse::{ContentType, extract_bytes};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::error::Result;

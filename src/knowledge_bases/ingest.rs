@@ -9,7 +9,7 @@ use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
 use kb_types::error::Result;
-use kb_types::states::{BuildState, Priority, RunStrategy};
+use kb_types::row_states::{BuildState, Priority, RunStrategy};
 
 /// Starts a run over the documents of the knowledge base. Returns the number of the run.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {

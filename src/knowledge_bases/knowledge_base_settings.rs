@@ -5,7 +5,7 @@ use crate::models::services;
 use crate::settings;
 use crate::sql::server_catalogs;
 use crate::vectors::vector_dbs;
-use kb_text::chunking::Chunking;
+use kb_text::chunk_settings::Chunking;
 use kb_text::tokenizer::max_content_tokens;
 use kb_types::error::{Error, Result};
 use kb_types::{Embedder, Json, Preprocess, Retrieval, ServiceKind, id, sizes};

@@ -4,7 +4,7 @@ use crate::pg::background;
 use crate::pg::pidfile::{PidFile, Presence, presence};
 use crate::pg::txn;
 use crate::settings;
-use crate::vectors::index;
+use crate::vectors::hnsw;
 use kb_types::error::Result;
 
 /// This file is held during the search for a place, so that the second of two processes sees what the first
@@ -26,7 +26,7 @@ pub fn take() -> Result<Option<PidFile>> {
         .map(|number| (number, presence(&name(number))))
         .partition(|(_, presence)| *presence == Presence::Absent);
     // This comes after the look at the files, so that one that is done meanwhile counts as building.
-    let waiting = if held.is_empty() { Vec::new() } else { txn::in_txn(index::waiting_builders)? };
+    let waiting = if held.is_empty() { Vec::new() } else { txn::in_txn(hnsw::waiting_builders)? };
     let is_building =
         |presence: &Presence| !matches!(presence, Presence::Running(pid) if waiting.contains(pid));
     let building = held.iter().filter(|(_, presence)| is_building(presence)).count() as i64;

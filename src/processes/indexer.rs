@@ -19,11 +19,11 @@ use crate::pg::pidfile::PidFile;
 use crate::pg::{background, ddl, latch, niceness, pinned_settings, report, setting, txn, wake};
 use crate::sql::server_catalogs;
 use crate::vectors::VectorDb;
-use crate::vectors::index;
-use crate::vectors::index::{IndexBuild, IndexWork, Table};
+use crate::vectors::hnsw;
+use crate::vectors::hnsw::{IndexBuild, IndexWork, Table};
 use crate::vectors::upkeep::{Wish, look};
 use crate::worker::intake::round_robin::{Member, RoundRobin};
-use kb_search::segments::Traffic;
+use kb_search::vector_segments::Traffic;
 use kb_types::error::Result;
 use pgrx::pg_sys;
 use std::collections::{HashMap, HashSet};
@@ -175,7 +175,7 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
     let only: Option<Vec<VectorDb>> = (!is_all).then(|| tables.known.keys().cloned().collect());
     let (mut has_worked, mut is_waiting, mut is_busy) = (false, false, false);
     let mut looked_at = HashMap::new();
-    for table in txn::in_txn(|| index::tables(only.as_deref()))? {
+    for table in txn::in_txn(|| hnsw::tables(only.as_deref()))? {
         let is_known = tables.known.contains_key(table.vector_db());
         // The worker logs which one cannot be looked at; the others get their indexes.
         if !is_known && !matches!(look(&table, asked.contains(&table.oid), false), Ok(Wish::Work(_))) {
@@ -201,7 +201,7 @@ fn build_wanted(asked: &[u32], tables: &mut Tables) -> Result<bool> {
                     served.extend((known.failures < ATTEMPTS).then(|| (turn.whose.clone(), 0)));
                     // While documents come, a table may always want something.
                     merge_large(&mut tables.unmerged)?;
-                    if txn::in_txn(index::has_other_builders)? {
+                    if txn::in_txn(hnsw::has_other_builders)? {
                         latch::wait(GIVE_PLACE);
                     }
                 }
@@ -242,7 +242,7 @@ fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
     // Other databases' indexers may be building as many as may be at a time.
     let Some(_place) = build_place::take()? else { return Ok(Next::Wait) };
     // The table is read anew, because the builds before it may have taken long.
-    let Some(table) = txn::in_txn(|| index::tables(Some(std::slice::from_ref(table.vector_db()))))?.pop()
+    let Some(table) = txn::in_txn(|| hnsw::tables(Some(std::slice::from_ref(table.vector_db()))))?.pop()
     else {
         return Ok(Next::Nothing);
     };
@@ -267,7 +267,7 @@ fn next(table: &Table, asked: &[u32], known: &mut Known) -> Result<Next> {
         {
             return Ok(Next::Wait);
         }
-        IndexWork::Drop { name } => run(&index::drop_statement(name)),
+        IndexWork::Drop { name } => run(&hnsw::drop_statement(name)),
         IndexWork::Build(build) => have_built(&table, build, known.is_alone),
     };
     txn::report_activity(None);

@@ -10,7 +10,7 @@ use crate::query::sql::search;
 use crate::query::sql::search::SearchTarget;
 use kb_search::journal::Journal;
 use kb_search::request::AnswerBounds;
-use kb_search::{dedupe, diversity, fuse, transform};
+use kb_search::{dedupe, diversity, fuse, question_rewording};
 use kb_types::error::{Error, Result};
 use kb_types::syntax::Syntax;
 use kb_types::{Candidate, Filter, Kind, Mode};
@@ -195,7 +195,7 @@ impl<'a> CandidateSearch<'a> {
         if lists.len() == 1 {
             return Ok((lists.swap_remove(0), problem));
         }
-        let mut fused = transform::fuse(lists, bounds.dedupe, target.retrieval.hybrid.k);
+        let mut fused = question_rewording::fuse(lists, bounds.dedupe, target.retrieval.hybrid.k);
         if let Some(vector) = vector {
             compare(target, vector, bounds, &mut fused)?;
         }

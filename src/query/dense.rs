@@ -10,11 +10,11 @@ use crate::settings;
 use crate::vectors::{Scan, Searched, VectorDb, VectorSearch};
 use kb_search::ef_search;
 use kb_search::journal::Journal;
-use kb_search::plan;
-use kb_search::plan::{MOST_LISTED, Step};
 use kb_search::recall;
 use kb_search::recall::VectorStore;
 use kb_search::request::AnswerBounds;
+use kb_search::scan_plan;
+use kb_search::scan_plan::{MOST_LISTED, Step};
 use kb_types::error::{Error, Result};
 use kb_types::vector_db::{Forced, Kept, Scan as Way};
 use kb_types::{Candidate, Filter};
@@ -146,7 +146,7 @@ impl<'a> VectorQuestion<'a> {
             // An index that misses too much is not used if all vectors can be compared quickly.
             let is_asked = |searched: &Searched| {
                 !self.target.index_misses
-                    || !plan::is_quick_exactly(searched.vectors, self.target.vector_db.dimension)
+                    || !scan_plan::is_quick_exactly(searched.vectors, self.target.vector_db.dimension)
             };
             let _ = self.searched.set(searched.filter(is_asked));
         }

@@ -3,8 +3,8 @@
 use super::query::{logged, target};
 use crate::query::sql::search::SearchTarget;
 use kb_search::Request;
-use kb_search::several;
-use kb_search::several::{Answer, Measure};
+use kb_search::several_knowledge_bases;
+use kb_search::several_knowledge_bases::{Answer, Measure};
 use kb_types::error::{Error, Result};
 use kb_types::retrieval::{Fusion, Hybrid};
 use kb_types::{Hit, Mode};
@@ -60,7 +60,7 @@ pub fn together(
     }
     let targets: Vec<&SearchTarget> = asked.iter().map(|(_, target, _)| target).collect();
     let Some(measure) = measure(&targets) else { return problem("it is empty".to_string()) };
-    let mut fusion = several::AnswerFusion::new(top_k, measure);
+    let mut fusion = several_knowledge_bases::AnswerFusion::new(top_k, measure);
     for (request, target, weight) in &asked {
         let answer = logged(request, question)?;
         // If an embedder or a reranker failed, there is nothing to compare.

@@ -3,7 +3,7 @@
 use crate::models::ask;
 use crate::query::sql::search::SearchTarget;
 use kb_search::request::AnswerBounds;
-use kb_search::rerank;
+use kb_search::rerank_order;
 use kb_types::Candidate;
 use kb_types::error::Result;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub fn rerank(
         Err(error) => return Ok((candidates, Some(error.to_string()))),
     };
     let most = bounds.top_k.saturating_mul(wanted.retrieval_factor);
-    let mut split = rerank::split(candidates, bounds, most);
+    let mut split = rerank_order::split(candidates, bounds, most);
     texts(&mut split.read)?;
     split.keep_what_fits(chosen.longest_text());
     if split.read.is_empty() {

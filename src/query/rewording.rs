@@ -1,7 +1,7 @@
 //! Asks a chat model to reword a question.
 
 use crate::models::ask::chat;
-use kb_search::transform::{passage_prompt, questions_prompt, read_passage, read_questions};
+use kb_search::question_rewording::{passage_prompt, questions_prompt, read_passage, read_questions};
 use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
 use kb_types::retrieval::Retrieval;

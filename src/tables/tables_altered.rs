@@ -1,7 +1,7 @@
 //! kb._tables_altered, which event triggers call when attached tables are dropped and when partitioned ones
 //! gain or lose partitions. It looks only at what its statement has altered or dropped, and only in the
 //! catalogs. It reads no rows and never waits, and no fault of kb makes the statement fail. The worker does
-//! the rest (`tables/intake/source_changes.rs`).
+//! the rest (`tables/intake/apply_changes.rs`).
 //!
 //! Each partition of an attached table has the triggers, because a statement fires only those of the table
 //! that it names. This function creates them on the partitions that its statement has locked, since it has

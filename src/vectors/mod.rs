@@ -21,9 +21,10 @@ pub mod moved_builds;
 mod sql;
 pub mod upkeep;
 
+pub use crate::vectors::sql::hnsw;
 pub use sql::{
-    Health, Scan, Searched, VectorDb, VectorSearch, VectorStore, attach_restored, grants, index,
-    is_being_restored, lost, move_vectors, owned, tail, vector_dbs,
+    Health, Scan, Searched, VectorDb, VectorSearch, VectorStore, attach_restored, grants, is_being_restored,
+    lost, move_vectors, owned, tail, vector_dbs,
 };
 
 use sql::{Size, drop_unused, move_out, refresh_statistics, size, unindexed, unused};

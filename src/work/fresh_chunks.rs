@@ -1,6 +1,6 @@
 //! Chunks that were just written and have no vector: they are sent without being read again. Pure.
 
-use kb_text::chunking::Chunk;
+use kb_text::chunk_settings::Chunk;
 use kb_types::Missing;
 use kb_types::chunk_context::MAX_TOKENS;
 use std::collections::VecDeque;
@@ -106,7 +106,7 @@ impl FreshChunks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kb_text::chunking::Span;
+    use kb_text::chunk_settings::Span;
     use kb_types::Locator;
 
     fn chunk(ordinal: usize, content: &str, context: Option<&str>) -> (Uuid, usize, Chunk) {

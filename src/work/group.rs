@@ -2,7 +2,7 @@
 
 use super::target::Destination;
 use super::{FreshChunks, Hold, Target};
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use std::sync::Arc;
 use std::time::Instant;
 

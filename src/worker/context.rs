@@ -1,6 +1,5 @@
 //! The one context of the worker: it owns the parts, and applies what they report.
 
-use super::backoff::Backoff;
 use super::embed::gateway_link::GatewayLink;
 use super::embed::send_queue::SendQueue;
 use super::embed::unsaved::UnsavedVectors;
@@ -13,6 +12,7 @@ use super::runner::Clock;
 use crate::jobs::queue::Job;
 use crate::upkeep::Log;
 use crate::work::{Event, Hold, Pauses, Target, Work};
+use crate::worker::fault_pause::Backoff;
 use kb_types::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Instant;

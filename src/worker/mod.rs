@@ -28,9 +28,9 @@
 //! equal texts are copied under the locks of their documents ([`crate::work::Work::lock_current`]), and a job
 //! that failed for good ends with its record ([`crate::work::Work::fail`]).
 
-mod backoff;
 mod context;
 mod embed;
+mod fault_pause;
 mod finish;
 pub mod intake;
 mod kinds;

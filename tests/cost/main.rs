@@ -8,7 +8,7 @@ mod memory;
 mod work;
 
 use kb_text::chunk::chunk;
-use kb_text::chunking::Chunking;
+use kb_text::chunk_settings::Chunking;
 use kb_text::tokenizer::Tokenizer;
 use work::{Work, bounds};
 
@@ -94,9 +94,9 @@ fn cutting_where_sentences_differ_costs_no_more_than_n_log_n() {
 fn large_chunks_take_no_more_memory_at_once_than_two_of_them() {
     let brackets = "[".repeat(6_000_000);
     for size in [100_000, 1_000_000] {
-        let unit = kb_text::chunking::Unit::Characters;
+        let unit = kb_text::chunk_settings::Unit::Characters;
         let setting = Chunking {
-            strategy: kb_text::chunking::Strategy::Markdown,
+            strategy: kb_text::chunk_settings::Strategy::Markdown,
             size,
             overlap: 0,
             unit,
@@ -125,10 +125,10 @@ fn a_title_and_headings_are_read_once_however_many_chunks_have_them() {
     let template = kb_types::chunk_context::ContextTemplate::try_from("title > heading".to_string()).unwrap();
     let cost = |bytes: usize, count: usize| {
         let (title, heading) = ("title ".repeat(bytes / 6), "x".repeat(1_000));
-        let chunk = |n: usize| kb_text::chunking::Chunk {
+        let chunk = |n: usize| kb_text::chunk_settings::Chunk {
             content: "text".into(),
             context: None,
-            span: kb_text::chunking::Span { start: n, end: n + 1 },
+            span: kb_text::chunk_settings::Span { start: n, end: n + 1 },
             token_count: 1,
             locator: Locator { headings: vec![format!("{n} {heading}")], ..Locator::default() },
         };

@@ -4,15 +4,15 @@ use super::inputs::{self, Input};
 use kb_gateway::frame::{Envelope, Head, decode, encode_request};
 use kb_gateway::protocol::Request;
 use kb_text::chunk::{Outline, Sentences, chunk, semantic_chunk};
-use kb_text::chunking::{Chunk, Chunking, Strategy, Unit};
+use kb_text::chunk_settings::{Chunk, Chunking, Strategy, Unit};
 use kb_text::diff::{Identity, diff};
 use kb_text::parse::{ContentType, extract};
 use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::embedder::{Embedder, EmbedderConfig};
 use kb_types::error::Result;
-use kb_types::knowledge_base::Preprocess;
 use kb_types::marks::Marked;
+use kb_types::preprocess::Preprocess;
 use kb_types::{Bounds, Limits};
 
 /// The default limits of the settings, except for time.

@@ -3,10 +3,10 @@
 use super::chat::Chat;
 use super::endpoint::budget::Spent;
 use super::endpoint::usage::Usage;
-use super::models::Models;
 use super::protocol::{Access, Prompt, Response};
 use super::rerank::{self, Question};
 use super::services::{Caller, Services};
+use crate::local_models::Models;
 use kb_types::error::{Error, Result};
 use kb_types::{Llm, ServiceKind};
 

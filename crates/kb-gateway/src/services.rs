@@ -13,7 +13,7 @@ use super::endpoint::usage::Usage;
 use super::turns::{Urgency, Whose};
 use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
-use kb_types::remote::Remote;
+use kb_types::remote_settings::Remote;
 use kb_types::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,11 @@
 //! Diversifies answers: near duplicates count once, the rows of one document are limited, and rows that
 //! differ from those before them are preferred.
 
-use super::collapse::Sketch;
 use super::journal::Journal;
 use super::request::{AnswerBounds, Check};
-use super::{dedupe, mmr, plan};
+use super::{dedupe, mmr};
+use crate::resemblance::Sketch;
+use crate::scan_plan;
 use kb_types::Candidate;
 use kb_types::answer_settings::Diversity;
 use kb_types::error::Result;
@@ -34,7 +35,7 @@ pub fn recalled(
         return recall(bounds);
     }
     let most = MOST.max(2 * bounds.top_k);
-    let mut top_k = plan::several(bounds.top_k).min(most);
+    let mut top_k = scan_plan::several(bounds.top_k).min(most);
     loop {
         let candidates = recall(&AnswerBounds { top_k, ..*bounds })?;
         let found = if bounds.dedupe { dedupe::count(&candidates) } else { candidates.len() };

@@ -1,6 +1,6 @@
 //! Chooses pgvector's hnsw.ef_search, by default and for a segment of a table.
 
-use super::segments::Segment;
+use crate::vector_segments::Segment;
 
 /// pgvector's default, and the number of vectors up to which it is enough.
 const LEAST: usize = 40;

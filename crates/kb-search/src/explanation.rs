@@ -140,8 +140,9 @@ fn reason(stage: &str, place: usize, bounds: &AnswerBounds, reranked: Option<&(u
 #[cfg(test)]
 mod tests {
     use super::super::journal::Journal;
-    use super::super::{dedupe, shape, test_candidate, trim};
+    use super::super::{dedupe, shape, test_candidate};
     use super::*;
+    use crate::answer_limits;
 
     #[test]
     fn a_dropped_candidate_has_its_stage_and_reason() {
@@ -154,7 +155,7 @@ mod tests {
         journal.stage("keyword", &all[2..]);
         let distinct = dedupe::distinct(all.clone());
         journal.stage("fuse", &distinct);
-        journal.stage("shape", &trim::trim(distinct, &bounds));
+        journal.stage("shape", &answer_limits::trim(distinct, &bounds));
         let notes = journal.into_notes();
         let found = dropped(&notes, &bounds);
         let told: Vec<(&str, &str)> = found.iter().map(|d| (d.stage, d.why.as_str())).collect();

@@ -13,10 +13,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answer_limits;
 mod automaton;
 pub mod beir;
 pub mod bm25;
-mod collapse;
 pub mod context;
 pub mod dedupe;
 pub mod diversity;
@@ -24,23 +24,23 @@ pub mod ef_search;
 pub mod explanation;
 pub mod fuse;
 pub mod journal;
-pub mod levels;
 pub mod metrics;
 mod mmr;
+pub mod packed_vectors;
 pub mod passages;
-pub mod plan;
+pub mod question_rewording;
 pub mod quotes;
 mod ranks;
 pub mod recall;
 pub mod request;
-pub mod rerank;
-pub mod segments;
-pub mod several;
+pub mod rerank_order;
+mod resemblance;
+pub mod scan_plan;
+pub mod segment_merging;
+pub mod several_knowledge_bases;
 pub mod shape;
-pub mod tail;
-pub mod transform;
-pub mod trim;
 pub mod tuning;
+pub mod vector_segments;
 pub mod words;
 
 pub use request::Request;

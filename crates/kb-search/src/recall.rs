@@ -3,8 +3,9 @@
 
 use super::dedupe;
 use super::journal::Journal;
-use super::plan::{self, Step, Wanted};
 use super::request::AnswerBounds;
+use crate::scan_plan;
+use crate::scan_plan::{Step, Wanted};
 use kb_types::Candidate;
 use kb_types::candidate::Found;
 use kb_types::error::{Error, Result};
@@ -54,9 +55,9 @@ pub fn steps(
     ef_search: Option<usize>,
 ) -> Result<Vec<Step>> {
     let indexed = vectors.indexed()?;
-    let kept = vectors.kept(plan::exact_up_to(top_k, indexed))?;
+    let kept = vectors.kept(scan_plan::exact_up_to(top_k, indexed))?;
     let wanted = Wanted { top_k, dedupe, kept, vectors: indexed, ef_search };
-    Ok(plan::steps(wanted, vectors.forced()))
+    Ok(scan_plan::steps(wanted, vectors.forced()))
 }
 
 /// The candidates of one question by similarity. If more are needed, also because some are duplicates, hidden
@@ -103,7 +104,7 @@ impl<'a, V: VectorStore> Nearest<'a, V> {
         let (journal, top_k) = (self.journal, bounds.top_k);
         let (indexed, kept) = journal.time("plan", || {
             let indexed = self.vectors.indexed()?;
-            Ok::<_, Error>((indexed, self.vectors.kept(plan::exact_up_to(top_k, indexed))?))
+            Ok::<_, Error>((indexed, self.vectors.kept(scan_plan::exact_up_to(top_k, indexed))?))
         })?;
         journal.note("dense", "has_index", || json!(indexed.is_some()));
         if journal.tells_all() {
@@ -113,7 +114,7 @@ impl<'a, V: VectorStore> Nearest<'a, V> {
         let is_told = kept.is_none() || journal.tells_all();
         let wanted =
             Wanted { top_k, dedupe: bounds.dedupe, kept, vectors: indexed, ef_search: self.ef_search };
-        let mut steps = VecDeque::from(plan::steps(wanted, self.vectors.forced()));
+        let mut steps = VecDeque::from(scan_plan::steps(wanted, self.vectors.forced()));
         let mut look = match self.look.take() {
             // A scan of the index keeps what it has returned, and continues.
             Some(look) if look.is_index() && !look.is_one_pass() => {
@@ -130,7 +131,7 @@ impl<'a, V: VectorStore> Nearest<'a, V> {
                 None => {
                     if !journal.tells_all() {
                         // For example, because all chunks that pass the filter are hidden.
-                        let limit = if bounds.dedupe { plan::several(top_k) } else { top_k };
+                        let limit = if bounds.dedupe { scan_plan::several(top_k) } else { top_k };
                         let step = Step::exact(limit);
                         self.tell(&Told { step, found: 0, given: 0, is_told, parts: vec![] });
                     }
@@ -156,7 +157,7 @@ impl<'a, V: VectorStore> Nearest<'a, V> {
             if look.is_short(bounds)
                 && look.is_one_pass()
                 && !has_looked_twice
-                && let Some(further) = plan::second_look(look.step)
+                && let Some(further) = scan_plan::second_look(look.step)
             {
                 has_looked_twice = true;
                 look = self.open(further)?;
@@ -194,10 +195,11 @@ impl<'a, V: VectorStore> Nearest<'a, V> {
 
     /// Reads from a scan until there is enough, or until it ends.
     fn extend(&self, look: &mut Look<V::Scan>, bounds: &AnswerBounds, indexed: Option<usize>) -> Result<()> {
-        let most = if look.is_index() { plan::most_given(bounds.top_k, indexed) } else { look.step.limit };
+        let most =
+            if look.is_index() { scan_plan::most_given(bounds.top_k, indexed) } else { look.step.limit };
         while !look.has_ended && look.qualifying(bounds) < bounds.top_k {
             let missing = bounds.top_k - look.qualifying(bounds);
-            let count = match plan::second_look(look.step) {
+            let count = match scan_plan::second_look(look.step) {
                 _ if look.given == 0 => bounds.top_k,
                 // Few rows qualify according to an approximate index, so it is searched further once before
                 // that is accepted. An exact scan for every such question would cost too much.
@@ -207,7 +209,7 @@ impl<'a, V: VectorStore> Nearest<'a, V> {
                     ef_search.saturating_sub(look.given)
                 }
                 _ if look.is_below(bounds) => 0,
-                _ => plan::more(missing, look.given.saturating_sub(bounds.top_k))
+                _ => scan_plan::more(missing, look.given.saturating_sub(bounds.top_k))
                     .min(most.saturating_sub(look.given)),
             };
             if count == 0 {
@@ -359,7 +361,7 @@ impl<'a, W: KeywordStore> Best<'a, W> {
             let count = if self.asked == 0 {
                 top_k
             } else {
-                plan::more(top_k - kept, self.asked.saturating_sub(top_k))
+                scan_plan::more(top_k - kept, self.asked.saturating_sub(top_k))
             };
             let (found, is_all) = self.words.further(count)?;
             self.candidates.extend(found);

@@ -1,10 +1,10 @@
 //! Tests recall with a store in memory.
 
 use super::journal::Journal;
-use super::plan::Step;
 use super::recall::{Best, KeywordStore, Nearest, VectorStore};
 use super::request::AnswerBounds;
 use super::{test_candidate, test_scores};
+use crate::scan_plan::Step;
 use kb_types::Candidate;
 use kb_types::error::{Error, Result};
 use kb_types::vector_db::{Kept, Scan};
@@ -135,7 +135,7 @@ fn where_texts_repeat_the_same_scan_continues() {
     let (scores, scans) = many.answer(2, 0.0, true);
     assert_eq!((scores.len(), scans.as_str()), (91, "index 92"));
     // The index has 100,000 vectors, so it returns at most this many before all texts are distinguished.
-    let most = super::plan::most_given(2, Some(100_000));
+    let most = crate::scan_plan::most_given(2, Some(100_000));
     let endless = FakeStore { texts: [vec!["a"; most], vec!["b"]].concat(), ..FakeStore::default() };
     let (scores, scans) = endless.answer(2, f64::NEG_INFINITY, true);
     assert_eq!((scores.len(), scans), (2, format!("index {most}, distinct 2")));

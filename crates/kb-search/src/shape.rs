@@ -1,8 +1,9 @@
 //! Makes the rows of an answer from ranked candidates: drops equal texts, applies limits and fills in
 //! locators.
 
+use super::dedupe;
 use super::request::AnswerBounds;
-use super::{dedupe, trim};
+use crate::answer_limits;
 use kb_types::candidate::Found;
 use kb_types::{Candidate, Hit};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ pub fn choose(mut candidates: Vec<Candidate>, bounds: &AnswerBounds) -> Vec<Cand
     if bounds.dedupe {
         candidates = dedupe::distinct(candidates);
     }
-    trim::trim(candidates, bounds)
+    answer_limits::trim(candidates, bounds)
 }
 
 /// The rows of an answer. A candidate without a row, which the caller may not read, is left out. With

@@ -3,9 +3,9 @@
 //! retrieval", 2024, except that the model reads the beginning of the document and the text before the chunk
 //! instead of the whole document).
 
-use super::answers::Consulted;
 use super::chunk::Characters;
-use crate::chunking::Chunk;
+use crate::chunk_settings::Chunk;
+use crate::model_answers::Consulted;
 use crate::tokenizer::Tokenizer;
 use kb_types::Prompt;
 use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS, shortened};
@@ -129,7 +129,7 @@ const JOINT: usize = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunking::Span;
+    use crate::chunk_settings::Span;
     use kb_types::Locator;
 
     #[test]

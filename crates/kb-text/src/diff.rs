@@ -5,7 +5,7 @@
 //! hash covers context and content, so that chunks with different contexts do not share a vector. The
 //! namespace never changes, because ids are stored.
 
-use crate::chunking::Chunk;
+use crate::chunk_settings::Chunk;
 use foldhash::{HashMap, HashSet};
 use uuid::Uuid;
 
@@ -75,7 +75,7 @@ pub fn diff(document: Identity, existing: &[(Uuid, [u8; 32])], chunks: Vec<Chunk
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunking::Span;
+    use crate::chunk_settings::Span;
     use kb_types::Locator;
 
     const D: Identity = Identity { kb_no: 1, other_tenant: None, external_id: "d" };

@@ -13,13 +13,13 @@
 
 #![forbid(unsafe_code)]
 
-pub mod answers;
 pub mod batch;
 pub mod chunk;
-pub mod chunking;
+pub mod chunk_settings;
 pub mod context;
 pub mod diff;
 pub mod json_text;
+pub mod model_answers;
 pub mod model_files;
 pub mod parse;
 pub mod rechunk;

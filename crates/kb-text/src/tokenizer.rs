@@ -1,6 +1,6 @@
 //! Counts and locates tokens by a model's own tokeniser, by tiktoken for OpenAI's models, or by words.
 
-use crate::chunking::Chunking;
+use crate::chunk_settings::Chunking;
 use crate::model_files::ModelFiles;
 use crate::vocabularies::vocabulary;
 use kb_types::error::{Error, Result};

@@ -1,6 +1,6 @@
 //! Settings of retrieval that shape an answer after its chunks have been found.
 
-use super::fields::Fields;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 
 /// Keeps an answer from repeating itself. A field that is None changes nothing.

@@ -3,8 +3,8 @@
 //! **Invariant:** a fingerprint hashes all that changes what a vector means. Address, key and limits are not
 //! in it. Vectors of different fingerprints are never compared.
 
-use super::fields::Fields;
-use super::remote::Remote;
+use crate::json_reader::Fields;
+use crate::remote_settings::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! Which values of a JSON document are its text.
 
-use super::fields::Fields;
 use super::json_path::JsonPath;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

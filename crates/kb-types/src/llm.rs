@@ -1,8 +1,8 @@
 //! A chat model, which answers instructions in text.
 
-use super::fields::Fields;
-use super::remote::Remote;
 use super::reranker::check_size;
+use crate::json_reader::Fields;
+use crate::remote_settings::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! A reranker: a model that scores how well each text answers a question.
 
-use super::fields::Fields;
-use super::remote::Remote;
+use crate::json_reader::Fields;
+use crate::remote_settings::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -1,10 +1,10 @@
 //! The settings by which a knowledge base is searched. The options of a call override them.
 
 use super::answer_settings::{Diversity, Surroundings};
-use super::fields::Fields;
-use super::rerank::Rerank;
 use super::syntax::Syntax;
 use super::transform::Transform;
+use crate::json_reader::Fields;
+use crate::rerank_settings::Rerank;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

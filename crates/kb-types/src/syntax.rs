@@ -1,6 +1,6 @@
 //! The syntax in which the words of a question are read.
 
-use super::fields::Fields;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 
 /// Whether quotation marks and minus signs in a question are operators.

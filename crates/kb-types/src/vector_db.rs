@@ -1,6 +1,6 @@
 //! The configuration of where vectors are stored: type, metric, element type and index parameters.
 
-use super::fields::Fields;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

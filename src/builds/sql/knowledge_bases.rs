@@ -3,7 +3,7 @@
 use crate::pg::row::{FromColumn, from_row};
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::tenants::{bindings, shares};
-use kb_text::chunking::Chunking;
+use kb_text::chunk_settings::Chunking;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::tenancy::SHARED;
 use kb_types::{Json, Preprocess, Retrieval};

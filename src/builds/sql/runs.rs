@@ -3,7 +3,7 @@
 use crate::pg::row::FromColumn;
 use crate::pg::spi::{self, Arg, Row};
 use kb_types::error::{Error, Result};
-use kb_types::states::{RunState, RunStrategy};
+use kb_types::row_states::{RunState, RunStrategy};
 
 impl FromColumn for RunState {
     type Stored = String;

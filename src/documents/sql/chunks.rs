@@ -7,7 +7,7 @@ use crate::pg::index_lookup::{self, Key};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::sql::BY_INDEX_UNPLANNED;
-use kb_text::chunking::Chunk;
+use kb_text::chunk_settings::Chunk;
 use kb_types::error::Result;
 use std::collections::BTreeMap;
 use uuid::Uuid;

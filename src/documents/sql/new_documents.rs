@@ -5,7 +5,7 @@ use crate::tenants::quota::Charge;
 use crate::tenants::quotas::StoredSize;
 use kb_types::Json;
 use kb_types::error::Result;
-use kb_types::states::PutStatus;
+use kb_types::row_states::PutStatus;
 
 /// A document that is to be put.
 #[derive(Debug, Clone, PartialEq)]

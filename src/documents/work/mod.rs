@@ -23,10 +23,10 @@ use crate::work::{
     BUSY, Destination, Event, Feed, Group, HelperThread, Pauses, Progress, Targets, Work, Written,
     helper_thread,
 };
-use kb_text::answers::Consulted;
 use kb_text::diff::Diff;
+use kb_text::model_answers::Consulted;
 use kb_types::error::{Error, Result};
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use prepare::{Document, Prepared};
 use slow_intake::SlowIntake;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};

@@ -9,7 +9,7 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::IN_ORDER;
 use kb_types::error::Result;
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use std::time::Duration;
 
 /// The condition that the index kb.jobs_due has.

@@ -19,7 +19,7 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED, IS_UNCOMMITTED};
 use kb_types::error::Result;
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

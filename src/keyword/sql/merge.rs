@@ -5,7 +5,7 @@ use crate::pg::row::from_row;
 use crate::pg::spi::{self, Arg, FromRow};
 use kb_search::bm25;
 use kb_search::bm25::{DEAD, Source, Totals};
-use kb_search::levels;
+use kb_search::segment_merging;
 use kb_types::error::Result;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
@@ -38,14 +38,14 @@ const MANY: usize = 16;
 /// because every question reads each of them.
 pub fn merge(owner: &Owner, most: u64) -> Result<Merged> {
     let segments = segments_of(owner)?;
-    let sizes: Vec<levels::Size> = segments
+    let sizes: Vec<segment_merging::Size> = segments
         .iter()
-        .map(|segment| levels::Size { came: segment.came as u64, went: segment.went as u64 })
+        .map(|segment| segment_merging::Size { came: segment.came as u64, went: segment.went as u64 })
         .collect();
-    let Some(first) = levels::first_to_merge(&sizes) else { return Ok(Merged::Nothing) };
+    let Some(first) = segment_merging::first_to_merge(&sizes) else { return Ok(Merged::Nothing) };
     let most = if sizes.len() >= MANY { most.saturating_mul(10) } else { most };
     let is_within = sizes[first..].iter().map(|size| size.came + size.went).sum::<u64>() <= most;
-    let within = if is_within { Some(first) } else { levels::first_to_merge_within(&sizes, most) };
+    let within = if is_within { Some(first) } else { segment_merging::first_to_merge_within(&sizes, most) };
     let Some(first) = within else { return Ok(Merged::TooLarge) };
     let merged = &segments[first..];
     let (numbers, came, went) = renumber(merged, first == 0)?;

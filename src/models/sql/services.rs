@@ -6,8 +6,8 @@ use crate::pg::spi::{self, Arg, Row};
 use kb_gateway::endpoint::egress::origin;
 use kb_gateway::provider::{self, Provider};
 use kb_types::error::{Error, Result};
-use kb_types::fields::Fields;
-use kb_types::remote::Remote;
+use kb_types::json_reader::Fields;
+use kb_types::remote_settings::Remote;
 use kb_types::{Embedder, EmbedderConfig, Llm, LlmConfig, Reranker, RerankerConfig, ServiceKind};
 use serde_json::Value;
 

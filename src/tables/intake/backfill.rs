@@ -14,7 +14,7 @@ use crate::tables::sources::rows;
 use crate::tables::sources::rows::KeyRow;
 use crate::tables::sources::{Source, catalog, table};
 use kb_types::error::Result;
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use kb_types::{id, row_key};
 use std::time::{Duration, Instant};
 

@@ -1,18 +1,18 @@
 //! From rows of attached tables to documents, in the worker: changes become jobs, and rows are read for
 //! these.
 
+mod apply_changes;
 mod backfill;
 mod rests;
 mod row_intake;
-mod source_changes;
 mod source_faults;
 
 use crate::jobs::queue::Job;
 use crate::tables::changes;
 use crate::work::{Event, Feed};
+use apply_changes::SourceChanges;
 use kb_types::error::Result;
 use rests::Rests;
-use source_changes::SourceChanges;
 use source_faults::SourceFaults;
 
 #[derive(Default)]

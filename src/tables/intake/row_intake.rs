@@ -1,8 +1,8 @@
 //! Reads rows of attached tables before their documents are processed: each becomes a document, or is no
 //! document any more.
 
+use super::apply_changes::{account, note};
 use super::rests::{Account, End, Rests};
-use super::source_changes::{account, note};
 use super::source_faults::SourceFaults;
 use crate::documents::new_documents;
 use crate::documents::new_documents::NewDocument;
@@ -26,7 +26,7 @@ use crate::vectors;
 use crate::work::{BUSY, Event, Targets};
 use kb_types::error::{Error, Result};
 use kb_types::row_key;
-use kb_types::states::{Priority, PutStatus};
+use kb_types::row_states::{Priority, PutStatus};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
 //! The statements about vectors: vector tables, with a file for each concern, and kb.vector_dbs.
 
 mod analyze;
-mod by_index;
+mod description;
 pub mod grants;
-pub mod index;
+pub mod hnsw;
 mod inventory;
 mod memory;
 mod missing;
@@ -14,12 +14,13 @@ mod pgvector;
 mod policies;
 mod progress;
 mod sample;
+mod search_by_index;
 mod segments;
 mod table;
 pub mod tail;
-mod vector_db;
 pub mod vector_dbs;
 
+pub use crate::vectors::sql::description::VectorDb;
 pub use analyze::refresh as refresh_statistics;
 pub use inventory::{
     attach_restored, count, delete_of_build, delete_of_chunks, drop_unused, index_progress, index_state,
@@ -29,7 +30,6 @@ pub use move_vectors::move_vectors;
 pub use nearest::{Scan, VectorSearch};
 pub use own_table::{Size, move_out, size};
 pub use segments::{Searched, unindexed};
-pub use vector_db::VectorDb;
 
 use kb_types::error::Result;
 use kb_types::{Missing, VectorDbType};

@@ -1,7 +1,7 @@
 //! The nearest vectors of a table.
 
 use super::tail::Tail;
-use super::{Searched, VectorDb, by_index};
+use super::{Searched, VectorDb};
 use crate::filters::filter::condition;
 use crate::pg::role::as_vector_reader;
 use crate::pg::setting;
@@ -9,6 +9,7 @@ use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::BY_INDEX_UNPLANNED;
 use crate::sql::server_catalogs::vector_schema;
+use crate::vectors::sql::search_by_index;
 use kb_types::candidate::Found;
 use kb_types::error::Result;
 use kb_types::vector_db::{Metric, Scan as Way};
@@ -42,7 +43,7 @@ pub struct Scan<'a> {
 enum ScanRows<'a> {
     /// All rows that were found, in reverse order.
     Found(Vec<(Uuid, f64)>),
-    ByIndex(Box<by_index::IndexScan<'a>>),
+    ByIndex(Box<search_by_index::IndexScan<'a>>),
 }
 
 impl Scan<'_> {
@@ -123,9 +124,10 @@ pub fn open<'a>(
         && (searched.is_some() || tail.is_some())
     {
         let table_name = vector_db.table_name.clone();
-        let statement = by_index::Statement { table, table_name, kb_no, distance, build, passes, arguments };
-        let effort = by_index::Effort { ef_search, visits };
-        let begin = || by_index::IndexScan::open(statement, searched, tail, effort, limit);
+        let statement =
+            search_by_index::Statement { table, table_name, kb_no, distance, build, passes, arguments };
+        let effort = search_by_index::Effort { ef_search, visits };
+        let begin = || search_by_index::IndexScan::open(statement, searched, tail, effort, limit);
         return Ok(Scan { metric, source: ScanRows::ByIndex(Box::new(as_vector_reader(begin)?)) });
     }
     let mut found = as_vector_reader(|| match scan {

@@ -5,7 +5,7 @@ use super::own_table::IS_SHARED;
 use super::segments::{indexes, range_of};
 use crate::pg::row::from_row;
 use crate::pg::spi::{self, Arg, FromRow, Row};
-use kb_search::segments::{Segment, cover};
+use kb_search::vector_segments::{Segment, cover};
 use kb_types::error::Result;
 
 /// An index that is being built.

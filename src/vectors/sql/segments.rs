@@ -9,8 +9,8 @@ use super::VectorDb;
 use crate::pg::spi::{self, Arg, Row};
 use crate::pg::table_cache::{self, TableCache};
 use crate::pg::txn;
-use kb_search::segments;
-use kb_search::segments::{Segment, WHOLE};
+use kb_search::vector_segments;
+use kb_search::vector_segments::{Segment, WHOLE};
 use kb_types::error::Result;
 use std::cell::RefCell;
 
@@ -94,7 +94,7 @@ pub fn searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
 
 fn read_searched(vector_db: &VectorDb) -> Result<Option<Searched>> {
     let valid = indexes(vector_db)?.into_iter().filter(|index| index.is_valid);
-    let cover = segments::cover(valid.map(|index| index.segment).collect());
+    let cover = vector_segments::cover(valid.map(|index| index.segment).collect());
     if cover.is_empty() {
         return Ok(None);
     }

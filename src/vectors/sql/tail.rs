@@ -16,8 +16,8 @@ use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::settings;
 use crate::tenants::shares;
 use foldhash::HashMap;
-use kb_search::tail;
-use kb_search::tail::{NearestPacked, PackedQuery, Packer, block_size, entry_size};
+use kb_search::packed_vectors;
+use kb_search::packed_vectors::{NearestPacked, PackedQuery, Packer, block_size, entry_size};
 use kb_types::error::Result;
 use uuid::Uuid;
 
@@ -30,7 +30,7 @@ const MOST_GONE: u64 = 2_000;
 /// The approximate limit of vectors of a table that have no index. They are packed if the table belongs to
 /// one build.
 pub fn most_rows(vector_db: &VectorDb, is_packed: bool) -> u64 {
-    settings::forced_tail().unwrap_or_else(|| tail::most_rows(vector_db.dimension, is_packed))
+    settings::forced_tail().unwrap_or_else(|| packed_vectors::most_rows(vector_db.dimension, is_packed))
 }
 
 /// Declares that all vectors of a build from this number on are packed. For the owner or the worker, when

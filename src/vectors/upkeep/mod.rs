@@ -3,11 +3,11 @@
 
 mod back_pressure;
 mod growth;
-mod indexes;
 mod statistics;
 mod unindexed;
 mod unused_tables;
+mod wanted_indexes;
 
-pub use indexes::{Grown, Indexes, Wish, look};
+pub use crate::vectors::upkeep::wanted_indexes::{Grown, Indexes, Wish, look};
 pub use statistics::Statistics;
 pub use unused_tables::UnusedTables;

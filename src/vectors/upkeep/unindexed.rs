@@ -2,8 +2,8 @@
 //! one is built, so that no question has too many vectors to compare one by one.
 
 use super::back_pressure::BackPressure;
-use super::indexes::Grown;
 use crate::pg::{txn, wake};
+use crate::vectors::upkeep::wanted_indexes::Grown;
 use crate::vectors::{VectorDb, tail, unindexed};
 use kb_types::vector_db::VectorDbType;
 use std::collections::HashMap;

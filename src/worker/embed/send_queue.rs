@@ -9,7 +9,7 @@ use crate::work::{Group, Target};
 use kb_gateway::protocol::Access;
 use kb_types::Embedder;
 use kb_types::error::Result;
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;

@@ -12,7 +12,7 @@ use crate::pg::txn;
 use crate::upkeep::Pace;
 use crate::work::Paused;
 use kb_types::error::Result;
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 

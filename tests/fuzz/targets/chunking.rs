@@ -2,7 +2,7 @@
 
 use super::{Target, choices, chunks};
 use kb_text::chunk::chunk;
-use kb_text::chunking::{Chunking, Strategy};
+use kb_text::chunk_settings::{Chunking, Strategy};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::Bounds;
 
@@ -32,7 +32,8 @@ fn run(data: &[u8]) {
     };
     assert_eq!(Chunking::parse(&chunking.to_json(), reads).as_ref(), Ok(&chunking), "not what it prints");
     assert!(chunking.size >= 1 && chunking.overlap <= chunking.size / 2);
-    let counts_own_tokens = chunking.tokenizer.is_none() && chunking.unit == kb_text::chunking::Unit::Tokens;
+    let counts_own_tokens =
+        chunking.tokenizer.is_none() && chunking.unit == kb_text::chunk_settings::Unit::Tokens;
     if let Some(reads) = reads.filter(|_| counts_own_tokens && chunking.strategy != Strategy::None) {
         assert!(chunking.size <= reads);
     }

@@ -3,7 +3,7 @@
 use crate::memory::{Limits, measure};
 use fastrand::Rng;
 use kb_text::chunk::{Outline, chunk};
-use kb_text::chunking::{Chunk, Chunking, Span, Strategy, Unit};
+use kb_text::chunk_settings::{Chunk, Chunking, Span, Strategy, Unit};
 use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::Bounds;

@@ -4,7 +4,7 @@ use super::Target;
 use crate::memory::{Limits, measure};
 use kb_gateway::endpoint::secret_reference::Reference;
 use kb_types::embedder::EmbedderConfig;
-use kb_types::knowledge_base::Preprocess;
+use kb_types::preprocess::Preprocess;
 use kb_types::retrieval::Retrieval;
 use kb_types::vector_db::VectorDbConfig;
 use serde_json::Value;

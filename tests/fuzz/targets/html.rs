@@ -4,7 +4,7 @@ use super::{Target, choices, chunks};
 use crate::memory::{Limits, measure};
 use kb_text::parse::{ContentType, check, extract};
 use kb_types::Bounds;
-use kb_types::knowledge_base::Preprocess;
+use kb_types::preprocess::Preprocess;
 
 pub const TARGET: Target = Target {
     name: "html",

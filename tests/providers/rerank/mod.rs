@@ -13,7 +13,7 @@ use kb_gateway::endpoint::pool::Endpoints;
 use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::Reference;
 use kb_gateway::endpoint::usage::Usage;
-use kb_gateway::models::Models;
+use kb_gateway::local_models::Models;
 use kb_gateway::protocol::Prompt;
 use kb_gateway::provider::names;
 use kb_gateway::rerank::{self, Question};

@@ -12,7 +12,7 @@ use super::secret::Secret;
 use super::transport::{Auth, HttpRequest, Sending, Transport};
 use super::usage::Usage;
 use backon::{BackoffBuilder, ExponentialBuilder};
-use kb_types::remote::Retry;
+use kb_types::remote_settings::Retry;
 use kb_types::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
 //! The limits of a credential: requests in flight, and requests and tokens a minute.
 
-use super::super::places::{Place, Places};
 use super::super::turns::{Urgency, Whose};
 use super::congestion::Window;
 use super::rate::Rate;
+use crate::semaphore::{Place, Places};
 use kb_types::sync::lock;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! <https://learn.microsoft.com/azure/ai-services/openai/reference#embeddings>
 
 use super::{Address, Auth, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, url};
-use kb_types::remote::EncodingFormat;
+use kb_types::remote_settings::EncodingFormat;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
 

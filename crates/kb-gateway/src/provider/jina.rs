@@ -3,7 +3,7 @@
 use super::{
     Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
 };
-use kb_types::remote::EncodingFormat;
+use kb_types::remote_settings::EncodingFormat;
 use kb_types::{Embedder, Kind, Reranker};
 use serde::Deserialize;
 use serde_json::{Value, json};

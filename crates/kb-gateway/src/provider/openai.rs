@@ -5,7 +5,7 @@
 use super::{
     Address, Answer, ChatApi, EmbedAnswer, EmbedApi, HttpRequest, Prompt, Provider, Unusable, read, url,
 };
-use kb_types::remote::EncodingFormat;
+use kb_types::remote_settings::EncodingFormat;
 use kb_types::{Embedder, Kind, Llm};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ mod answers;
 
 use super::*;
 use kb_types::EmbedderConfig;
-use kb_types::fields::Fields;
-use kb_types::remote::{EncodingFormat, Remote};
+use kb_types::json_reader::Fields;
+use kb_types::remote_settings::{EncodingFormat, Remote};
 use serde_json::{Value, json};
 
 fn of(name: &str) -> &'static dyn EmbedApi {

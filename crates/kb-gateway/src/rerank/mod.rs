@@ -7,9 +7,9 @@ mod remote;
 use super::chat::Chat;
 use super::endpoint::access::Access;
 use super::endpoint::usage::Usage;
-use super::models::Models;
 use super::services::{self, Caller, Services};
 use super::turns::Urgency;
+use crate::local_models::Models;
 use kb_types::error::{Error, Result};
 use kb_types::{Llm, Reranker, ServiceKind};
 

@@ -1,7 +1,7 @@
 //! Strategy fixed: chunks of a fixed number of tokens or characters, regardless of sentences.
 
 use super::sizer::WindowSizer;
-use crate::chunking::{Chunking, Unit};
+use crate::chunk_settings::{Chunking, Unit};
 use kb_types::error::Result;
 use std::ops::Range;
 

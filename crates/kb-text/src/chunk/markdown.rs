@@ -2,7 +2,7 @@
 
 use super::recursive::{Cut, collect, config};
 use super::sizer::WindowSizer;
-use crate::chunking::Chunking;
+use crate::chunk_settings::Chunking;
 use kb_types::error::Result;
 use text_splitter::MarkdownSplitter;
 

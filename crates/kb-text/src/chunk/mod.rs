@@ -21,7 +21,7 @@ pub(super) mod tests;
 
 pub use outline::Outline;
 
-use crate::chunking::{Chunk, Chunking, Span, Strategy};
+use crate::chunk_settings::{Chunk, Chunking, Span, Strategy};
 use crate::tokenizer::Tokenizer;
 use kb_types::error::Result;
 use kb_types::marks::Walk;

@@ -2,7 +2,7 @@
 //! (text-splitter).
 
 use super::sizer::WindowSizer;
-use crate::chunking::Chunking;
+use crate::chunk_settings::Chunking;
 use kb_types::error::{Error, Result};
 use std::ops::Range;
 use text_splitter::{ChunkConfig, TextSplitter, TryChunkSizer};

@@ -4,8 +4,8 @@
 
 use super::sentences::Sentence;
 use super::{Piece, ordered, size_limit};
-use crate::chunking::Chunking;
-use crate::chunking::DEFAULT_PERCENTILE;
+use crate::chunk_settings::Chunking;
+use crate::chunk_settings::DEFAULT_PERCENTILE;
 use crate::tokenizer::Tokenizer;
 use kb_types::Bounds;
 use kb_types::error::Result;

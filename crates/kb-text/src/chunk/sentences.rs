@@ -1,7 +1,7 @@
 //! Splits a text into the sentences that strategy semantic compares, by the rules of Unicode (UAX #29).
 
 use super::{Outline, Piece, trim, windows};
-use crate::chunking::{Chunking, Strategy, Unit};
+use crate::chunk_settings::{Chunking, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
 use kb_types::Bounds;
 use kb_types::error::Result;

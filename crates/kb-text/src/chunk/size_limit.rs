@@ -3,7 +3,7 @@
 use super::recursive::config;
 use super::sizer::Counter;
 use super::{Piece, trim};
-use crate::chunking::{Chunking, Strategy, Unit};
+use crate::chunk_settings::{Chunking, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
 use kb_types::Bounds;
 use kb_types::error::Result;

@@ -1,6 +1,6 @@
 //! Tells the size of any part of a window of text without tokenising it again.
 
-use crate::chunking::Unit;
+use crate::chunk_settings::Unit;
 use crate::tokenizer::{Tokenizer, disjoint, is_beside_space};
 use kb_types::Bounds;
 use kb_types::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Tests of the guarantees that hold for every strategy and tokeniser.
 
 use super::*;
-use crate::chunking::Unit;
+use crate::chunk_settings::Unit;
 use crate::tokenizer::tests::wordpiece;
 use fastrand::Rng;
 use kb_types::Limits;

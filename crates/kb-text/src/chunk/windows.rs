@@ -10,7 +10,7 @@ use super::outline::Outline;
 use super::recursive::Cut;
 use super::sizer::WindowSizer;
 use super::{Piece, fixed, markdown, recursive};
-use crate::chunking::{Chunking, Strategy};
+use crate::chunk_settings::{Chunking, Strategy};
 use crate::tokenizer::Tokenizer;
 use kb_types::Bounds;
 use kb_types::error::Result;
@@ -171,7 +171,7 @@ impl Cutter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chunking::Unit;
+    use crate::chunk_settings::Unit;
 
     #[test]
     fn inside_a_block_of_markdown_a_window_begins_at_a_line() {

@@ -1,18 +1,8 @@
 //! Extracts the text of a document: content types and decoding. Each format has a file.
 
-mod disguise;
-mod dom;
-mod escape;
 mod html;
-mod leaf;
 mod markdown;
-mod page;
 mod plain;
-mod role;
-mod sections;
-mod tables;
-mod tags;
-mod tree;
 
 use kb_types::error::{Error, Result};
 use kb_types::{Bounds, Marked, Preprocess, sizes};

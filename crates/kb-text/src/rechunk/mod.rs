@@ -2,7 +2,7 @@
 
 use super::chunk::windows::LONGEST_BLOCK;
 use super::chunk::{self, Characters, Outline, Piece};
-use crate::chunking::{Chunk, Chunking, Strategy, Unit};
+use crate::chunk_settings::{Chunk, Chunking, Strategy, Unit};
 use crate::tokenizer::Tokenizer;
 use kb_types::error::Result;
 use kb_types::{Bounds, Marked};

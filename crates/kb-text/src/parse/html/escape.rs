@@ -7,7 +7,7 @@
 //! place (CommonMark 0.31), and escapes them.
 
 use super::disguise::{NO_BREAK_SPACE, is_space, plain, section_end_level};
-use super::leaf::{BlockKind, Leaf};
+use crate::parse::html::markdown_marks::{BlockKind, Leaf};
 use kb_types::{Mark, Marked};
 
 /// The final Markdown, and the ends of sections in it. No line ends with white space, and no two adjacent

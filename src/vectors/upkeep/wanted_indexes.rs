@@ -2,7 +2,7 @@
 //!
 //! A table gets its first index when it has `min_rows` and none of its documents waits, or when one has
 //! waited for ten minutes, or, while documents keep coming, when it has three quarters of the rows that may
-//! be without an index (`kb_search::segments::next`). The worker looks at a table when the table has got
+//! be without an index (`kb_search::vector_segments::next`). The worker looks at a table when the table has got
 //! vectors, and asks the indexer for those that are ready. If an index was asked for and is still missing at
 //! the next look, a pause comes first, doubled each time up to ten minutes (`upkeep/index_schedule.rs`). The
 //! pauses are in memory: the next worker begins with none.
@@ -12,10 +12,10 @@ use super::unindexed::Unindexed;
 use crate::pg::{txn, wake};
 use crate::upkeep::{IndexSchedule, Log, Upkeep};
 use crate::vectors;
-use crate::vectors::index;
-use crate::vectors::index::{IndexWork, Table};
+use crate::vectors::hnsw;
+use crate::vectors::hnsw::{IndexWork, Table};
 use crate::vectors::{Size, VectorDb, moved_builds, tail};
-use kb_search::segments::rest_while_busy;
+use kb_search::vector_segments::rest_while_busy;
 use kb_types::error::Result;
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -164,12 +164,12 @@ impl Indexes {
             return self.end_merges();
         }
         self.since.clear();
-        txn::in_txn(index::weak)?.iter().for_each(|table| self.schedule.note(table));
+        txn::in_txn(hnsw::weak)?.iter().for_each(|table| self.schedule.note(table));
         let due = self.schedule.due(Instant::now());
         if self.are_all_known && due.is_empty() {
             return Ok(());
         }
-        let tables = txn::in_txn(|| index::tables(self.are_all_known.then_some(due.as_slice())))?;
+        let tables = txn::in_txn(|| hnsw::tables(self.are_all_known.then_some(due.as_slice())))?;
         let there: HashSet<&VectorDb> = tables.iter().map(Table::vector_db).collect();
         due.iter().filter(|table| !there.contains(table)).for_each(|table| self.schedule.forget(table));
         let mut ready = Vec::new();
@@ -220,7 +220,7 @@ impl Indexes {
         for (table, (since, most)) in &mut self.since {
             if *since >= *most {
                 *since = 0;
-                txn::in_txn(|| index::cancel_merge(table))?;
+                txn::in_txn(|| hnsw::cancel_merge(table))?;
             }
         }
         Ok(())

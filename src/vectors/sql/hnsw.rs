@@ -6,7 +6,7 @@ use super::tail::{self, most_rows};
 use super::{Health, VectorDb};
 use crate::pg::spi::{self, Arg, FromRow, Row, quote};
 use crate::sql::server_catalogs::vector_schema;
-use kb_search::segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
+use kb_search::vector_segments::{Next, Segment, Traffic, cover, draft_of_rest, is_redundant, next};
 use kb_types::VectorDbConfig;
 use kb_types::error::Result;
 

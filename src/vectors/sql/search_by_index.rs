@@ -20,7 +20,7 @@ use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX_UNPLANNED, IN_ORDER};
 use kb_search::ef_search;
-use kb_search::segments::{CoveredPart, Segment, WHOLE, parts};
+use kb_search::vector_segments::{CoveredPart, Segment, WHOLE, parts};
 use kb_types::error::Result;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};

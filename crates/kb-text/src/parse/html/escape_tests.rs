@@ -1,6 +1,6 @@
 //! Tests that a reader of Markdown shows the text of a page as a browser does.
 
-use super::super::html;
+use crate::parse::html;
 use kb_types::Bounds;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 

@@ -1,7 +1,7 @@
 //! Fuses the answers of several knowledge bases into one.
 
 use super::ranks;
-use super::trim::Room;
+use crate::answer_limits::Room;
 use kb_types::Hit;
 use serde_json::{Value, json};
 use std::cmp::Ordering;

@@ -1,6 +1,6 @@
 //! The preprocessing of a knowledge base's documents before they are split into chunks.
 
-use super::fields::Fields;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Removes what is not part of the text of a page: navigation, the header and footer of the site, hidden
 //! elements, permalinks and line numbers.
 
-use super::role::Role;
 use super::tree::{NODE, is_blank, name_of, text_of};
+use crate::parse::html::element_role::Role;
 use html5ever::ns;
 use kb_types::Bounds;
 use kb_types::error::Result;

@@ -1,8 +1,8 @@
 //! Prepares tables for the converter: tables of code with line numbers become code, and white space between
 //! rows and cells is removed.
 
-use super::role::Role;
 use super::tree::{NODE, is_blank, name_of, text_of};
+use crate::parse::html::element_role::Role;
 use html5ever::tendril::StrTendril;
 use html5ever::{QualName, local_name, ns};
 use kb_types::Bounds;

@@ -2,8 +2,8 @@
 //! with the element that has the heading, so that the text after a note belongs to the heading around the
 //! note.
 
-use super::role::Role;
 use super::tree::{NODE, is_blank, name_of};
+use crate::parse::html::element_role::Role;
 use html5ever::tendril::StrTendril;
 use kb_types::Bounds;
 use kb_types::error::Result;

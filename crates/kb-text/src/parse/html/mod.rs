@@ -1,8 +1,8 @@
 //! Converts HTML to Markdown (htmd) for retrieval: text without addresses, inline markup or navigation.
 
-use super::disguise::{BLOCK_CELL_END, CELL_END, disguise, is_space, plain, section_end};
-use super::role::Role;
-use super::{Extracted, dom, escape, markdown, page, sections, tables, tree};
+use super::{Extracted, markdown};
+use crate::parse::html::disguise::{BLOCK_CELL_END, CELL_END, disguise, is_space, plain, section_end};
+use crate::parse::html::element_role::Role;
 use htmd::element_handler::{HandlerResult, Handlers};
 use htmd::options::{BulletListMarker, Options};
 use htmd::{Element, HtmlToMarkdown};
@@ -76,7 +76,7 @@ pub fn extract(html: &str, bounds: &Bounds) -> Result<Extracted> {
     let document = dom::parse(html, bounds)?;
     let title = tree::title(&document, bounds)?;
     tables::prepare(&document, bounds)?;
-    page::clear(&document, bounds)?;
+    page_furniture::clear(&document, bounds)?;
     tree::replace(&document, bounds, disguise)?;
     sections::mark_ends(&document, bounds, section_end)?;
     tree::join(&document, bounds)?;
@@ -215,6 +215,16 @@ fn revealed_len(markdown: &str) -> usize {
     markdown.chars().map(|c| plain(c).len_utf8()).sum()
 }
 
+mod attribute_count;
+mod disguise;
+mod dom;
+mod element_role;
+mod escape;
+mod markdown_marks;
+mod page_furniture;
+mod sections;
+mod tables;
 #[cfg(test)]
 #[path = "html_tests.rs"]
 mod tests;
+mod tree;

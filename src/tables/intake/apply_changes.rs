@@ -22,7 +22,7 @@ use crate::tables::sources::{Source, catalog};
 use crate::tables::sources::{reading_rests, table};
 use crate::upkeep::{Log, Pace};
 use kb_types::error::{Error, Result};
-use kb_types::states::Priority;
+use kb_types::row_states::Priority;
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 use uuid::Uuid;

@@ -7,9 +7,9 @@
 //! The parser compares each attribute of an element with all attributes before it, and there are other
 //! operations of this kind. Each of them is counted here and has a limit.
 
-use super::role::Role;
-use super::tags::Attributes;
 use super::tree::walk;
+use crate::parse::html::attribute_count::Attributes;
+use crate::parse::html::element_role::Role;
 use html5ever::buffer_queue::BufferQueue;
 use html5ever::interface::{ElementFlags, NodeOrText, QuirksMode, TreeSink};
 use html5ever::tendril::StrTendril;

@@ -1,7 +1,7 @@
 //! The settings by which a text is split into chunks, and the chunk itself.
 
 use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
-use kb_types::fields::Fields;
+use kb_types::json_reader::Fields;
 use kb_types::marks::Locator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -11,7 +11,8 @@
 //! at least twice the rows of all younger ones, which makes about seven for a million rows, and there are
 //! never more than [`MOST`] and one.
 
-use super::levels::{self, Size};
+use crate::segment_merging;
+use crate::segment_merging::Size;
 
 /// A range of numbers of rows, both ends included, that an index covers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -160,8 +161,11 @@ pub fn next(cover: &[Segment], rest: u64, last: i32, least: u64, most: u64, traf
         sizes.push(Size { came: rest, went: 0 });
     }
     let draft = cover.iter().position(|segment| segment.is_draft);
-    let merged =
-        levels::first_to_merge(&sizes).into_iter().chain(draft).min().and_then(|first| cover.get(first));
+    let merged = segment_merging::first_to_merge(&sizes)
+        .into_iter()
+        .chain(draft)
+        .min()
+        .and_then(|first| cover.get(first));
     let small = cover.iter().rev().take_while(|segment| segment.rows < SMALL).count();
     match (traffic, merged) {
         (Traffic::Quiet, Some(segment)) => build(segment.first),
@@ -190,5 +194,5 @@ fn consecutive(cover: &[Segment]) -> usize {
 }
 
 #[cfg(test)]
-#[path = "segments_tests.rs"]
+#[path = "vector_segments_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! The part of an embedder's `config` that only a provider reached over HTTP has.
 
-use super::fields::Fields;
 use super::url_path;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! The part of a knowledge base's retrieval that says how candidates are reranked.
 
-use super::fields::Fields;
+use crate::json_reader::Fields;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -379,5 +379,5 @@ fn caught<T>(work: &Work, act: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 #[cfg(test)]
-#[path = "models_tests.rs"]
+#[path = "local_models_tests.rs"]
 mod tests;
