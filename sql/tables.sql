@@ -21,8 +21,8 @@ CREATE TABLE kb.embedders (
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE kb.embedders IS 'Embedding models: a model at a provider. Changed by kb.create_embedder, kb.alter_embedder, kb.drop_embedder.';
-COMMENT ON COLUMN kb.embedders.fingerprint IS 'Hash of everything that changes what a vector means; vectors of different fingerprints are never compared.';
+COMMENT ON TABLE kb.embedders IS 'Embedders: models at providers. Changed by kb.create_embedder, kb.alter_embedder and kb.drop_embedder.';
+COMMENT ON COLUMN kb.embedders.fingerprint IS 'Hash of all properties that change the meaning of a vector. Vectors of different fingerprints are never compared.';
 COMMENT ON COLUMN kb.embedders.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
 
 -- Keys that kb.set_secret stored. No role has any right on this table, no policy shows a row of it, and it is
@@ -36,7 +36,7 @@ CREATE TABLE kb.secrets (
 );
 ALTER TABLE kb.secrets ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.secrets FORCE ROW LEVEL SECURITY;
-COMMENT ON TABLE kb.secrets IS 'Keys of providers, set by kb.set_secret and dropped by kb.drop_secret. Nobody reads it but the gateway.';
+COMMENT ON TABLE kb.secrets IS 'Keys of providers. Changed by kb.set_secret and kb.drop_secret. Only the gateway reads it.';
 
 -- The server and database in which the first remote embedder was created. A restored or cloned database has
 -- the row of another, and spends nothing until kb.acknowledge_restore() is called.
@@ -46,7 +46,7 @@ CREATE TABLE kb.origins (
     -- In a publication of all tables, rows of a table without a key cannot be deleted.
     PRIMARY KEY (system_identifier, database_oid)
 );
-COMMENT ON TABLE kb.origins IS 'The server and database that may spend at providers: this one, or while a restore is not acknowledged the one it comes from. Empty before there is a remote embedder.';
+COMMENT ON TABLE kb.origins IS 'The server and database that may spend money at providers: this one, or, until a restore is acknowledged, the one it was restored from. Empty until a remote embedder exists.';
 
 -- Rerankers and chat models, and how each is reached, as for an embedder.
 CREATE TABLE kb.llms (
@@ -62,7 +62,7 @@ CREATE TABLE kb.llms (
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE kb.llms IS 'Chat models. Changed by kb.create_llm, kb.alter_llm, kb.drop_llm.';
+COMMENT ON TABLE kb.llms IS 'Chat models. Changed by kb.create_llm, kb.alter_llm and kb.drop_llm.';
 COMMENT ON COLUMN kb.llms.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
 CREATE TABLE kb.rerankers (
     id          text PRIMARY KEY CHECK (id <> ''),
@@ -78,7 +78,7 @@ CREATE TABLE kb.rerankers (
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now()
 );
-COMMENT ON TABLE kb.rerankers IS 'Models that score how well each text answers a question. Changed by kb.create_reranker, kb.alter_reranker, kb.drop_reranker.';
+COMMENT ON TABLE kb.rerankers IS 'Models that score how well each text answers a question. Changed by kb.create_reranker, kb.alter_reranker and kb.drop_reranker.';
 COMMENT ON COLUMN kb.rerankers.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
 
 CREATE TABLE kb.vector_dbs (
@@ -112,7 +112,7 @@ CREATE TABLE kb.knowledge_bases (
     UNIQUE (kb_no, id)
 );
 ALTER SEQUENCE kb.kb_no_seq OWNED BY kb.knowledge_bases.kb_no;
-COMMENT ON TABLE kb.knowledge_bases IS 'Knowledge bases and their settings, every default written out.';
+COMMENT ON TABLE kb.knowledge_bases IS 'Knowledge bases and their settings, including every default.';
 
 CREATE SEQUENCE kb.run_no_seq;
 CREATE TABLE kb.runs (
@@ -135,7 +135,7 @@ CREATE TABLE kb.runs (
 ALTER SEQUENCE kb.run_no_seq OWNED BY kb.runs.run_no;
 CREATE INDEX runs_kb_no ON kb.runs (kb_no, run_no);
 CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
-COMMENT ON TABLE kb.runs IS 'One row per kb.ingest: what it was asked and what it did.';
+COMMENT ON TABLE kb.runs IS 'Runs of kb.ingest: what was requested and what was done.';
 
 -- A build is one complete set of chunks and vectors of a knowledge base, made under one embedder, chunking
 -- and vector table. Queries read the live one; kb.ingest(…, 'replace') fills the next one beside it, and the
@@ -234,13 +234,13 @@ CREATE INDEX documents_kb_id ON kb.documents (kb_id);
 CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE error IS NOT NULL;
 CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
-COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), extracted text (content), metadata and processing state.';
+COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), the extracted text (content), metadata and processing state.';
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
-COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s own name of the document, unique in its knowledge base and tenant.';
-COMMENT ON COLUMN kb.documents.original IS 'What was put, of type content_type; NULL where content, as UTF-8, is the same byte for byte.';
-COMMENT ON COLUMN kb.documents.answers IS 'What models said of it while it was cut; NULL where none was asked. Internal.';
-COMMENT ON COLUMN kb.documents.stored_bytes IS 'Bytes of what was put: the text, title, uri and metadata. What counts towards the quota of the knowledge base''s tenant.';
-COMMENT ON COLUMN kb.documents.content IS 'The extracted text that chunks are slices of (once status is ready); NULL while nothing has been extracted from an original that is no text.';
+COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s name for the document, unique in its knowledge base and tenant.';
+COMMENT ON COLUMN kb.documents.original IS 'The content that was put, of type content_type. NULL if content, as UTF-8, has the same bytes.';
+COMMENT ON COLUMN kb.documents.answers IS 'Internal: the answers of models from which its chunks were made. NULL if no model was called.';
+COMMENT ON COLUMN kb.documents.stored_bytes IS 'Size in bytes of the text, title, uri and metadata that were put. It counts towards the quota of the tenant of the knowledge base.';
+COMMENT ON COLUMN kb.documents.content IS 'The extracted text, of which chunks are slices (once status is ready). NULL until the text has been extracted from an original that is not text itself.';
 
 CREATE TABLE kb.chunks (
     chunk_id     uuid NOT NULL,
@@ -277,11 +277,11 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON TABLE kb.chunks IS 'Chunks: slices of documents'' extracted text.';
-COMMENT ON COLUMN kb.chunks.start_char IS 'First character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
-COMMENT ON COLUMN kb.chunks.end_char IS 'One past the last character.';
-COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable: made of knowledge base, external_id, tenant where it is not the knowledge base''s, content hash and ordinal among equal hashes.';
-COMMENT ON COLUMN kb.chunks.context IS 'What is embedded before content, and found by its words, too (chunking.context); NULL: nothing. content_hash includes it.';
+COMMENT ON TABLE kb.chunks IS 'Chunks: slices of the extracted text of documents.';
+COMMENT ON COLUMN kb.chunks.start_char IS 'Position of the first character in documents.content, from 0: content is substr(documents.content, start_char + 1, end_char - start_char).';
+COMMENT ON COLUMN kb.chunks.end_char IS 'Position after the last character.';
+COMMENT ON COLUMN kb.chunks.chunk_id IS 'Stable id, derived from the knowledge base, the external_id, the tenant if it is not that of the knowledge base, the hash of the content, and the ordinal among chunks of equal hash.';
+COMMENT ON COLUMN kb.chunks.context IS 'Text that is embedded before content, and whose words are searched as well (chunking.context). NULL if there is none. content_hash includes it.';
 
 -- Keyword search: which chunks have which words, in segments that never change (crates/kb-search/src/bm25).
 -- Chunks that are added or deleted are noted in bm25_pending until the worker folds those of a build and
@@ -305,10 +305,10 @@ CREATE TABLE kb.bm25_segments (
 );
 ALTER SEQUENCE kb.segment_no_seq OWNED BY kb.bm25_segments.segment_no;
 CREATE INDEX bm25_segments_build_no ON kb.bm25_segments (build_no, tenant_id, age);
-COMMENT ON TABLE kb.bm25_segments IS 'Segments of keyword search: parts of the index of words, of one tenant''s chunks in one build each. They never change; the worker merges them into larger ones.';
-COMMENT ON COLUMN kb.bm25_segments.came IS 'Chunks that it has postings of.';
-COMMENT ON COLUMN kb.bm25_segments.went IS 'Chunks that older segments have and that are gone.';
-COMMENT ON COLUMN kb.bm25_segments.sum_length IS 'Words of the chunks that came, less those of the chunks that went.';
+COMMENT ON TABLE kb.bm25_segments IS 'Segments of keyword search: parts of the word index, each for the chunks of one tenant in one build. A segment never changes; the worker merges segments into larger ones.';
+COMMENT ON COLUMN kb.bm25_segments.came IS 'Number of chunks whose postings the segment contains.';
+COMMENT ON COLUMN kb.bm25_segments.went IS 'Number of chunks that older segments contain and that have been deleted.';
+COMMENT ON COLUMN kb.bm25_segments.sum_length IS 'Number of words of the chunks that were added, minus those of the chunks that were deleted.';
 
 -- Words and postings, sorted. No role has any right on these three tables, and no policy shows a row of them;
 -- the library reads them as the owner, for segments that the caller may see.
@@ -321,7 +321,7 @@ CREATE TABLE kb.bm25_terms (
 );
 -- A page of postings fills a page of the table, and does not compress.
 ALTER TABLE kb.bm25_terms ALTER COLUMN page SET STORAGE PLAIN;
-COMMENT ON TABLE kb.bm25_terms IS 'Words of segments, with the chunks that have them. Nobody reads it but the library.';
+COMMENT ON TABLE kb.bm25_terms IS 'Internal: the words of segments, with the chunks that contain them.';
 
 -- The ids of a segment's chunks in the order of their numbers, 256 to a row: added ones and deleted ones.
 CREATE TABLE kb.bm25_chunks (
@@ -332,7 +332,7 @@ CREATE TABLE kb.bm25_chunks (
     PRIMARY KEY (segment_no, is_gone, part)
 );
 ALTER TABLE kb.bm25_chunks ALTER COLUMN chunk_ids SET STORAGE PLAIN;
-COMMENT ON TABLE kb.bm25_chunks IS 'The chunks of segments. Nobody reads it but the library.';
+COMMENT ON TABLE kb.bm25_chunks IS 'Internal: the chunks of segments.';
 
 -- Vectors that no index has yet, of builds that have a table for themselves: rounded to 4 bits and packed
 -- (crates/kb-search/src/tail.rs), so that they are compared quickly. Restored vectors are not packed, so
@@ -342,7 +342,7 @@ CREATE TABLE kb.tails (
     -- All vectors of the build whose number (segment) is at least this are packed.
     first    integer NOT NULL
 );
-COMMENT ON TABLE kb.tails IS 'Builds whose vectors are packed while no index has them. Nobody reads it but the library.';
+COMMENT ON TABLE kb.tails IS 'Internal: builds whose vectors are stored in packed form until they are indexed.';
 CREATE TABLE kb.tail_vectors (
     build_no  bigint NOT NULL REFERENCES kb.tails ON DELETE CASCADE,
     tenant_id text NOT NULL,
@@ -352,7 +352,7 @@ CREATE TABLE kb.tail_vectors (
 -- A block fits a page of the table, and does not compress.
 ALTER TABLE kb.tail_vectors ALTER COLUMN packed SET STORAGE PLAIN;
 CREATE INDEX tail_vectors_segment ON kb.tail_vectors (build_no, segment);
-COMMENT ON TABLE kb.tail_vectors IS 'Vectors that no index has yet, packed. Nobody reads it but the library.';
+COMMENT ON TABLE kb.tail_vectors IS 'Internal: vectors that are not indexed yet, in packed form.';
 
 CREATE SEQUENCE kb.pending_no_seq;
 CREATE TABLE kb.bm25_pending (
@@ -368,7 +368,7 @@ CREATE TABLE kb.bm25_pending (
 );
 ALTER SEQUENCE kb.pending_no_seq OWNED BY kb.bm25_pending.pending_no;
 CREATE INDEX bm25_pending_build_no ON kb.bm25_pending (build_no, tenant_id, pending_no);
-COMMENT ON TABLE kb.bm25_pending IS 'Chunks that came or went since the worker last folded those of their build into a segment. Nobody reads it but the library.';
+COMMENT ON TABLE kb.bm25_pending IS 'Internal: chunks that were added or deleted since the worker last wrote those of their build into a segment.';
 DO $$
 DECLARE
     t text;
@@ -404,7 +404,7 @@ $$BEGIN
     END IF;
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._vector_written() IS 'Internal: refuses a vector without a chunk of its tenant.';
+COMMENT ON FUNCTION kb._vector_written() IS 'Internal: rejects a vector that does not belong to a chunk of its tenant.';
 -- When their build is deleted, its chunks are deleted without a row for each.
 CREATE FUNCTION kb._chunks_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
@@ -414,7 +414,7 @@ $$BEGIN
     WHERE (SELECT b.state <> 'old' FROM kb.builds b WHERE b.build_no = g.build_no);
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: deletes the vectors of deleted chunks, and notes that their words are gone.';
+COMMENT ON FUNCTION kb._chunks_deleted() IS 'Internal: deletes the vectors of deleted chunks, and records that their words are gone.';
 CREATE TRIGGER chunks_deleted AFTER DELETE ON kb.chunks REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_deleted();
 -- The chunks are deleted first, when the table that had their vectors can no longer be found.
@@ -432,15 +432,15 @@ $$BEGIN
     PERFORM kb._delete_vectors(b.build_no, b.table_name) FROM kb.builds b;
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._chunks_truncated() IS 'Internal: deletes all vectors before all chunks are deleted.';
+COMMENT ON FUNCTION kb._chunks_truncated() IS 'Internal: deletes all vectors before all chunks are truncated.';
 CREATE TRIGGER chunks_truncated BEFORE TRUNCATE ON kb.chunks FOR EACH STATEMENT EXECUTE FUNCTION kb._chunks_truncated();
 CREATE FUNCTION kb._chunk_renamed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     RAISE foreign_key_violation USING
         MESSAGE = pg_catalog.format('the key of chunk %s of build %s cannot be changed', OLD.chunk_id, OLD.build_no),
-        DETAIL = 'Its vector has it, too.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
+        DETAIL = 'Its vector has the same key.', SCHEMA = TG_TABLE_SCHEMA, TABLE = TG_TABLE_NAME, CONSTRAINT = TG_NAME;
 END$$;
-COMMENT ON FUNCTION kb._chunk_renamed() IS 'Internal: refuses another key for a chunk.';
+COMMENT ON FUNCTION kb._chunk_renamed() IS 'Internal: rejects a change of the key of a chunk.';
 CREATE TRIGGER chunk_renamed AFTER UPDATE OF build_no, chunk_id ON kb.chunks FOR EACH ROW
     WHEN ((OLD.build_no, OLD.chunk_id) IS DISTINCT FROM (NEW.build_no, NEW.chunk_id)) EXECUTE FUNCTION kb._chunk_renamed();
 
@@ -483,8 +483,8 @@ CREATE INDEX jobs_delayed ON kb.jobs (next_attempt_at) WHERE next_attempt_at IS 
 CREATE INDEX jobs_leased ON kb.jobs (leased_until) WHERE leased_until IS NOT NULL;
 -- For the foreign key, and to see whether a run still has jobs.
 CREATE INDEX jobs_run_no ON kb.jobs (run_no) WHERE run_no IS NOT NULL;
-COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each; edits while one waits are coalesced.';
-COMMENT ON COLUMN kb.jobs.subject IS 'What the job is about: for kind document an external_id.';
+COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each. Edits of a document that is already waiting are combined.';
+COMMENT ON COLUMN kb.jobs.subject IS 'The object of the job: for kind document, an external_id.';
 
 CREATE TABLE kb.usage (
     capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed', 'rerank', 'chat')),
@@ -503,9 +503,9 @@ CREATE TABLE kb.usage (
     cost       numeric,
     PRIMARY KEY (endpoint, capability, kb_no, tenant_id, day)
 );
-COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints, per knowledge base, tenant that caused them and day (UTC). Rows stay when a knowledge base is dropped.';
-COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), of a reranker (rerank) or of a chat model (chat).';
-COMMENT ON COLUMN kb.usage.cost IS 'In the currency of price_per_million_tokens, exactly; NULL where no request had a price.';
+COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints by knowledge base, tenant that caused them, and day (UTC). Rows are kept when a knowledge base is dropped.';
+COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), reranker (rerank) or chat model (chat).';
+COMMENT ON COLUMN kb.usage.cost IS 'Exact cost in the currency of price_per_million_tokens. NULL if no request had a price.';
 
 -- The origin of documents that are not put: a table, whose triggers write kb.changes.
 CREATE SEQUENCE kb.source_no_seq;
@@ -547,23 +547,23 @@ CREATE INDEX sources_relation ON kb.sources (relation);
 CREATE INDEX sources_relation_name ON kb.sources (relation_name);
 CREATE INDEX sources_partitions ON kb.sources USING gin (partitions) WHERE is_partitioned;
 COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
-COMMENT ON COLUMN kb.sources.source_no IS 'Its number, which kb.attach_table returns.';
+COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.attach_table returns.';
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
 COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
-COMMENT ON COLUMN kb.sources.type IS 'What it is; so far always table.';
-COMMENT ON COLUMN kb.sources.relation IS 'The table''s oid, as it was when the table was attached or last found.';
-COMMENT ON COLUMN kb.sources.relation_name IS 'The table''s name with its schema, quoted, as it was when the table was attached or last found.';
-COMMENT ON COLUMN kb.sources.role_name IS 'The table''s owner when it was attached: rows are read with this role''s rights, while it is the owner.';
-COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key; their values are the external_id.';
-COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: what kb.attach_table was asked for, with published_when as PostgreSQL prints it.';
-COMMENT ON COLUMN kb.sources.backfill IS 'The key up to which rows that were there already are enqueued, {} at first; NULL: all are.';
-COMMENT ON COLUMN kb.sources.error IS 'What is wrong with the table as a whole, as the worker last found it; NULL: nothing is.';
+COMMENT ON COLUMN kb.sources.type IS 'The type of the source; so far always table.';
+COMMENT ON COLUMN kb.sources.relation IS 'The oid of the table when it was attached or last found.';
+COMMENT ON COLUMN kb.sources.relation_name IS 'The name of the table when it was attached or last found, schema-qualified and quoted.';
+COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table.';
+COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key, whose values form the external_id.';
+COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: the arguments of kb.attach_table, with published_when as PostgreSQL prints it.';
+COMMENT ON COLUMN kb.sources.backfill IS 'The key up to which existing rows have been queued, initially {}. NULL once all have been queued.';
+COMMENT ON COLUMN kb.sources.error IS 'The problem that the worker last found with the table as a whole. NULL if there is none.';
 COMMENT ON COLUMN kb.sources.created_at IS 'When the table was attached.';
-COMMENT ON COLUMN kb.sources.updated_at IS 'When it was last attached again; created_at before that.';
+COMMENT ON COLUMN kb.sources.updated_at IS 'When the table was last attached again; initially equal to created_at.';
 COMMENT ON COLUMN kb.sources.is_partitioned IS 'Whether it is a partitioned table.';
-COMMENT ON COLUMN kb.sources.attached_by IS 'The roles that attached it: the one that logged in, the one that was SET and the one whose rights counted. Rows become documents of tenants only that all of these may act for.';
-COMMENT ON COLUMN kb.sources.attached_by_oids IS 'Their oids then: who is renamed stays bound.';
-COMMENT ON COLUMN kb.sources.partitions IS 'The oids of its partitions that have triggers; {} where it has none.';
+COMMENT ON COLUMN kb.sources.attached_by IS 'The roles that attached the table: the session user, the role that was SET, and the current user. Rows become documents only of tenants that all of these roles may act for.';
+COMMENT ON COLUMN kb.sources.attached_by_oids IS 'The oids of these roles at that time, so that a renamed role stays bound.';
+COMMENT ON COLUMN kb.sources.partitions IS 'The oids of the partitions that have triggers; {} if there are none.';
 
 -- What statements did to rows of sources, written by their triggers and read by the worker. The rows belong
 -- to many tenants, so no role has any right on this table and no policy shows a row of it; the library reads
@@ -591,7 +591,7 @@ CREATE INDEX changes_partitions ON kb.changes (source_no) WHERE change = 'partit
 CREATE INDEX changes_filled ON kb.changes (source_no) WHERE change = 'filled';
 ALTER TABLE kb.changes ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.changes FORCE ROW LEVEL SECURITY;
-COMMENT ON TABLE kb.changes IS 'Rows of attached tables that were changed since the worker last looked. Nobody reads it but the library.';
+COMMENT ON TABLE kb.changes IS 'Internal: rows of attached tables that have changed since the worker last read them.';
 
 -- How long the tables of an owner rest for a tenant, because reading them took long. The worker writes this
 -- seldom, and reads it when it starts, so a crash may lose it. As with kb.changes, no role has any right on
@@ -604,7 +604,7 @@ CREATE UNLOGGED TABLE kb.reading_rests (
 );
 ALTER TABLE kb.reading_rests ENABLE ROW LEVEL SECURITY;
 ALTER TABLE kb.reading_rests FORCE ROW LEVEL SECURITY;
-COMMENT ON TABLE kb.reading_rests IS 'Until when the attached tables of an owner are not read for a tenant, since reading them took long. Nobody reads it but the worker.';
+COMMENT ON TABLE kb.reading_rests IS 'Internal: the time until which the attached tables of an owner are not read for a tenant, because reading them took long.';
 
 -- Not for every update: the worker records its progress here, and each change would make all sessions plan
 -- anew.
@@ -624,8 +624,8 @@ CREATE TABLE kb.tenant_roles (
     tenant_id text NOT NULL,
     PRIMARY KEY (role_name, tenant_id)
 );
-COMMENT ON TABLE kb.tenant_roles IS 'The tenants that roles, and roles that have their rights, are bound to. Changed by kb.bind_role and kb.unbind_role.';
-COMMENT ON COLUMN kb.tenant_roles.role IS 'The role''s oid: it stays bound under another name.';
+COMMENT ON TABLE kb.tenant_roles IS 'Bindings of roles, and of all roles that have their privileges, to tenants. Changed by kb.bind_role and kb.unbind_role.';
+COMMENT ON COLUMN kb.tenant_roles.role IS 'The oid of the role. A renamed role stays bound.';
 CREATE FUNCTION kb._tenant_role() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
     NEW.role := (SELECT oid FROM pg_roles WHERE rolname = NEW.role_name);
@@ -647,9 +647,9 @@ CREATE TABLE kb.shares (
     CHECK (tenant_id <> owner_id)
 );
 CREATE INDEX shares_kb_no ON kb.shares (kb_no);
-COMMENT ON TABLE kb.shares IS 'Knowledge bases that tenants share with others, who read them. Changed by kb.share and kb.unshare.';
-COMMENT ON COLUMN kb.shares.tenant_id IS 'The tenant that may read it.';
-COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that it belongs to.';
+COMMENT ON TABLE kb.shares IS 'Knowledge bases that tenants let other tenants read. Changed by kb.share and kb.unshare.';
+COMMENT ON COLUMN kb.shares.tenant_id IS 'The tenant that may read the knowledge base.';
+COMMENT ON COLUMN kb.shares.owner_id IS 'The tenant that owns the knowledge base.';
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.shares
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
@@ -673,14 +673,14 @@ CREATE TABLE kb.quotas (
     updated_at      timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX quotas_unsettled ON kb.quotas (tenant_id) WHERE NOT is_settled;
-COMMENT ON TABLE kb.quotas IS 'What tenants may have; NULL: as much as they like, or what the settings kb.tenant_* say. Changed by kb.set_quota; kb.quota_status says what they have.';
-COMMENT ON COLUMN kb.quotas.bytes IS 'Of all that the tenant stores: documents of its knowledge bases as they were put, with title, uri and metadata, and descriptions, metadata, evaluation sets, attached tables'' settings and shares of the knowledge bases.';
-COMMENT ON COLUMN kb.quotas.documents IS 'In one knowledge base.';
-COMMENT ON COLUMN kb.quotas.document_bytes IS 'Of one document, as it was put, with title, uri and metadata.';
-COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Sent to remote endpoints, by the day in UTC.';
-COMMENT ON COLUMN kb.quotas.knowledge_bases IS 'NULL: setting kb.tenant_knowledge_bases.';
-COMMENT ON COLUMN kb.quotas.attached_tables IS 'In all knowledge bases; NULL: setting kb.tenant_attached_tables.';
-COMMENT ON COLUMN kb.quotas.metadata_indexes IS 'Keys and types, each once for all knowledge bases; NULL: setting kb.tenant_metadata_indexes.';
+COMMENT ON TABLE kb.quotas IS 'Quotas of tenants. NULL means no limit, or the limit of the settings kb.tenant_*. Changed by kb.set_quota; kb.quota_status shows what is used.';
+COMMENT ON COLUMN kb.quotas.bytes IS 'Limit for all that the tenant stores: documents of its knowledge bases as they were put, with title, uri and metadata, and the descriptions, metadata, evaluation sets, settings of attached tables and shares of the knowledge bases.';
+COMMENT ON COLUMN kb.quotas.documents IS 'Limit for one knowledge base.';
+COMMENT ON COLUMN kb.quotas.document_bytes IS 'Limit for one document as it was put, with title, uri and metadata.';
+COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Limit for tokens sent to remote endpoints in a day (UTC).';
+COMMENT ON COLUMN kb.quotas.knowledge_bases IS 'NULL means setting kb.tenant_knowledge_bases.';
+COMMENT ON COLUMN kb.quotas.attached_tables IS 'Limit for all knowledge bases together. NULL means setting kb.tenant_attached_tables.';
+COMMENT ON COLUMN kb.quotas.metadata_indexes IS 'Limit for different keys and types in all knowledge bases together. NULL means setting kb.tenant_metadata_indexes.';
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
@@ -695,7 +695,7 @@ CREATE TABLE kb.quota_counts (
     bytes     bigint NOT NULL
 );
 CREATE INDEX quota_counts_tenant_id ON kb.quota_counts (tenant_id, kb_no);
-COMMENT ON TABLE kb.quota_counts IS 'Documents and bytes of tenants that have a quota: rows that add up.';
+COMMENT ON TABLE kb.quota_counts IS 'Documents and bytes of tenants that have a quota. The sum of the rows counts.';
 -- Knowledge bases and quotas are looked up by their keys, whatever the statistics say when the plan is made.
 CREATE FUNCTION kb._documents_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$BEGIN
@@ -711,7 +711,7 @@ $$BEGIN
     END IF;
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._documents_deleted() IS 'Internal: takes deleted documents off what a tenant with a quota has.';
+COMMENT ON FUNCTION kb._documents_deleted() IS 'Internal: subtracts deleted documents from the usage of a tenant with a quota.';
 CREATE TRIGGER documents_deleted AFTER DELETE ON kb.documents REFERENCING OLD TABLE AS gone
     FOR EACH STATEMENT EXECUTE FUNCTION kb._documents_deleted();
 CREATE INDEX usage_tenant_id ON kb.usage (tenant_id, day);
@@ -729,7 +729,7 @@ CREATE TABLE kb.metadata_indexes (
 );
 CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
 CREATE INDEX metadata_indexes_tenant_id ON kb.metadata_indexes (tenant_id, key, type);
-COMMENT ON TABLE kb.metadata_indexes IS 'Keys of metadata whose values filters look up in ranges. Changed by kb.index_metadata and kb.unindex_metadata.';
+COMMENT ON TABLE kb.metadata_indexes IS 'Metadata keys with an index that filters use for range comparisons. Changed by kb.index_metadata and kb.unindex_metadata.';
 
 -- Rows of users are dumped; rows that the extension seeds are not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
@@ -778,7 +778,7 @@ CREATE TABLE kb.eval_sets (
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.eval_set_no_seq OWNED BY kb.eval_sets.eval_set_no;
-COMMENT ON TABLE kb.eval_sets IS 'Evaluation sets: questions to measure a knowledge base by. Changed by kb.create_eval_set, kb.load_eval and kb.drop_eval_set.';
+COMMENT ON TABLE kb.eval_sets IS 'Evaluation sets: questions by which the answers of a knowledge base are measured. Changed by kb.create_eval_set, kb.load_eval and kb.drop_eval_set.';
 CREATE TABLE kb.eval_questions (
     eval_set_no bigint NOT NULL,
     question_id text NOT NULL CHECK (question_id <> ''),
@@ -790,7 +790,7 @@ CREATE TABLE kb.eval_questions (
     FOREIGN KEY (eval_set_no, tenant_id) REFERENCES kb.eval_sets (eval_set_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 COMMENT ON TABLE kb.eval_questions IS 'The questions of evaluation sets. Changed by kb.put_eval_question, kb.delete_eval_question and kb.load_eval.';
-COMMENT ON COLUMN kb.eval_questions.relevant IS 'What is judged: objects of external_id and grade (from 1 on it is relevant), with start and end where a part of the text is.';
+COMMENT ON COLUMN kb.eval_questions.relevant IS 'The judgements: objects with external_id and grade (relevant from 1 on), and with start and end if a part of the text is judged.';
 
 CREATE TABLE kb.index_recall (
     kb_no       bigint PRIMARY KEY,
@@ -803,7 +803,7 @@ CREATE TABLE kb.index_recall (
     ef_search   bigint,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
-COMMENT ON TABLE kb.index_recall IS 'How much of what an exact search finds the index of each knowledge base found, when kb.measure_recall last looked.';
+COMMENT ON TABLE kb.index_recall IS 'The recall of the index of each knowledge base against an exact search, as last measured by kb.measure_recall.';
 
 -- What counts towards the bytes of a quota besides documents. The arguments are the columns that count. Only
 -- what kb's functions write, which pin the search path, is counted: a restore brings the counts with it.
@@ -811,7 +811,7 @@ CREATE FUNCTION kb._bytes(of_row jsonb, columns text[]) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS
 $$SELECT coalesce(sum(octet_length(e.value)), 0)::bigint FROM jsonb_each_text(of_row) e
   WHERE e.key = ANY (columns) AND e.value <> '{}'$$;
-COMMENT ON FUNCTION kb._bytes(jsonb, text[]) IS 'Internal: bytes of columns of a row.';
+COMMENT ON FUNCTION kb._bytes(jsonb, text[]) IS 'Internal: returns the size in bytes of columns of a row.';
 CREATE FUNCTION kb._bytes_changed() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
 $$DECLARE
     before jsonb := '{}';
@@ -831,7 +831,7 @@ BEGIN
       AND of_kb IS NOT NULL AND o.more <> 0;
     RETURN NULL;
 END$$;
-COMMENT ON FUNCTION kb._bytes_changed() IS 'Internal: counts what a tenant with a quota stores beside documents.';
+COMMENT ON FUNCTION kb._bytes_changed() IS 'Internal: counts what a tenant with a quota stores in addition to documents.';
 CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF description, metadata ON kb.knowledge_bases
     FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('description', 'metadata');
 CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF config OR DELETE ON kb.sources
@@ -867,13 +867,13 @@ CREATE TABLE kb.query_log (
 );
 CREATE INDEX query_log_kb_no ON kb.query_log (kb_no, asked_at);
 CREATE INDEX query_log_asked_at ON kb.query_log (asked_at);
-COMMENT ON TABLE kb.query_log IS 'Questions of knowledge bases whose retrieval says log, with what they got. Written by the worker, deleted after kb.query_log_days.';
+COMMENT ON TABLE kb.query_log IS 'Questions to knowledge bases whose retrieval settings have log, with their answers. Written by the worker, and deleted after kb.query_log_days.';
 COMMENT ON COLUMN kb.query_log.tenant_id IS 'The tenant that asked.';
 COMMENT ON COLUMN kb.query_log.query IS 'The first 1000 characters of the question.';
-COMMENT ON COLUMN kb.query_log.filter IS 'NULL: there was none. In place of one of over 4000 bytes a text that says so.';
-COMMENT ON COLUMN kb.query_log.row_count IS 'Rows of the answer; 0: nothing was found.';
-COMMENT ON COLUMN kb.query_log.score IS 'The similarity of the first row; NULL: there is none, or no vectors were compared.';
-COMMENT ON COLUMN kb.query_log.chunk_ids IS 'The first 100 rows of the answer, in their order.';
+COMMENT ON COLUMN kb.query_log.filter IS 'The filter; NULL if there was none. A filter of more than 4000 bytes is replaced by a text that gives its size.';
+COMMENT ON COLUMN kb.query_log.row_count IS 'Number of rows of the answer; 0 if nothing was found.';
+COMMENT ON COLUMN kb.query_log.score IS 'The similarity of the first row. NULL if there is no row, or if no vectors were compared.';
+COMMENT ON COLUMN kb.query_log.chunk_ids IS 'The first 100 chunks of the answer, in order.';
 COMMENT ON COLUMN kb.query_log.duration_ms IS 'How long the answer took.';
 CREATE TABLE kb.query_feedback (
     query_id  uuid NOT NULL,
@@ -887,7 +887,7 @@ CREATE TABLE kb.query_feedback (
 );
 CREATE INDEX query_feedback_kb_no ON kb.query_feedback (kb_no);
 CREATE INDEX query_feedback_given_at ON kb.query_feedback (given_at);
-COMMENT ON TABLE kb.query_feedback IS 'Whether rows of answers were what logged questions wanted. Changed by kb.feedback.';
+COMMENT ON TABLE kb.query_feedback IS 'Feedback on whether rows of answers to logged questions were relevant. Changed by kb.feedback.';
 COMMENT ON COLUMN kb.query_feedback.tenant_id IS 'The tenant that asked.';
 SELECT pg_catalog.pg_extension_config_dump('kb.query_log', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.query_feedback', '');

@@ -37,33 +37,33 @@ LEFT JOIN LATERAL (
                 THEN kb._index_progress(b.build_no) END AS building
     FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state = 'live' OFFSET 0) c ON true;
 COMMENT ON VIEW kb.status IS
-    'Per knowledge base: documents by state, chunks, vectors, whether an HNSW index is built (indexed), documents per second over the last minute (rate), the time left at that rate (eta; NULL when nothing moved), and how many segments the index has and how many vectors none (segments, unindexed), and how far the index is that is being built now (building: what, phase, done; NULL when none is).';
+    'The state of each knowledge base: documents by status, chunks, vectors, the processing rate and the time left, and the state of its indexes.';
 COMMENT ON COLUMN kb.status.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.status.tenant_id IS 'The tenant that owns the knowledge base.';
-COMMENT ON COLUMN kb.status.documents IS 'Its documents, as far as the session may read them.';
-COMMENT ON COLUMN kb.status.ready IS 'Documents that are processed.';
-COMMENT ON COLUMN kb.status.pending IS 'Documents that wait for the worker, or that it works on.';
-COMMENT ON COLUMN kb.status.failed IS 'Documents that could not be processed: rows of kb.failures.';
-COMMENT ON COLUMN kb.status.chunks IS 'Chunks of the live build.';
-COMMENT ON COLUMN kb.status.vectors IS 'Vectors of the live build; 0 where its table is gone or cannot be read.';
-COMMENT ON COLUMN kb.status.indexed IS 'Whether an HNSW index is built on any of the vectors.';
-COMMENT ON COLUMN kb.status.rate IS 'Documents per second that became ready or failed over the last minute, or since the first of them; 0 when none did.';
-COMMENT ON COLUMN kb.status.eta IS 'Time left for the pending documents at that rate; 0 when none is pending, NULL when some are and none was processed in the last minute.';
-COMMENT ON COLUMN kb.status.segments IS 'Parts of the vector table that have an HNSW index of their own.';
-COMMENT ON COLUMN kb.status.unindexed IS 'Vectors of the live build that no index has; a question compares all of them.';
-COMMENT ON COLUMN kb.status.building IS 'The index that is being built now: what (segment, of vectors that have none, or merge, in place of segments), phase (as in pg_stat_progress_create_index), done (the part that is in it, from 0 to 1; null where that is not known). NULL: none is, or other knowledge bases use the table, too.';
+COMMENT ON COLUMN kb.status.documents IS 'Number of documents that the session may read.';
+COMMENT ON COLUMN kb.status.ready IS 'Number of documents that have been processed.';
+COMMENT ON COLUMN kb.status.pending IS 'Number of documents that wait for the worker or are being processed.';
+COMMENT ON COLUMN kb.status.failed IS 'Number of documents that could not be processed; see kb.failures.';
+COMMENT ON COLUMN kb.status.chunks IS 'Number of chunks of the live build.';
+COMMENT ON COLUMN kb.status.vectors IS 'Number of vectors of the live build; 0 if its vector table does not exist or cannot be read.';
+COMMENT ON COLUMN kb.status.indexed IS 'Whether any of the vectors has an HNSW index.';
+COMMENT ON COLUMN kb.status.rate IS 'Documents per second that became ready or failed in the last minute, or since the first of them; 0 if there were none.';
+COMMENT ON COLUMN kb.status.eta IS 'Time left for the pending documents at that rate. 0 if none is pending; NULL if some are, but none was processed in the last minute.';
+COMMENT ON COLUMN kb.status.segments IS 'Number of parts of the vector table that have an HNSW index of their own.';
+COMMENT ON COLUMN kb.status.unindexed IS 'Number of vectors of the live build without an index. Every question is compared with all of them.';
+COMMENT ON COLUMN kb.status.building IS 'The index that is currently being built. what: segment (of vectors without an index) or merge (in place of several segments). phase: as in pg_stat_progress_create_index. done: the fraction that is finished, from 0 to 1; null if it is not known. NULL if no index is being built, or if other knowledge bases use the table as well.';
 
 CREATE VIEW kb.failures WITH (security_invoker = true) AS
 SELECT kb_id, tenant_id, external_id, error, sqlstate, attempts, processed_at AS failed_at
 FROM kb.documents WHERE status = 'failed' AND error IS NOT NULL;
-COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, and why; kb.retry puts them back.';
+COMMENT ON VIEW kb.failures IS 'Documents that could not be processed, with the reason. kb.retry puts them back into the queue.';
 COMMENT ON COLUMN kb.failures.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.failures.tenant_id IS 'The document''s tenant.';
 COMMENT ON COLUMN kb.failures.external_id IS 'The document''s external_id.';
-COMMENT ON COLUMN kb.failures.error IS 'Why it could not be processed, and what to do about it.';
+COMMENT ON COLUMN kb.failures.error IS 'The reason of the failure, and what to do about it.';
 COMMENT ON COLUMN kb.failures.sqlstate IS 'The error''s SQLSTATE.';
-COMMENT ON COLUMN kb.failures.attempts IS 'How often it was tried before it was given up, without the times that something else ended: a full disk, say.';
-COMMENT ON COLUMN kb.failures.failed_at IS 'When it was given up.';
+COMMENT ON COLUMN kb.failures.attempts IS 'Number of attempts to process it. Attempts that ended for an unrelated reason, such as a full disk, are not counted.';
+COMMENT ON COLUMN kb.failures.failed_at IS 'When processing failed for the last time.';
 
 CREATE VIEW kb.quota_status WITH (security_invoker = true) AS
 SELECT t.tenant_id, u.kb_id, u.what, u.used, u.allowed
@@ -90,12 +90,12 @@ CROSS JOIN LATERAL (
     WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u
 WHERE u.allowed IS NOT NULL;
 COMMENT ON VIEW kb.quota_status IS
-    'What the session''s tenant has used of its quota: bytes, documents of each knowledge base, knowledge_bases, attached_tables, metadata_indexes, tokens_per_day (today in UTC).';
+    'The part of its quota that the session''s tenant has used, one row for each limit.';
 COMMENT ON COLUMN kb.quota_status.tenant_id IS 'The session''s tenant.';
-COMMENT ON COLUMN kb.quota_status.kb_id IS 'Where what is documents, the knowledge base''s id; NULL in other rows, which are of the tenant as a whole.';
-COMMENT ON COLUMN kb.quota_status.what IS 'What is limited and counted: bytes (of all that is stored), documents (of one knowledge base), knowledge_bases, attached_tables, metadata_indexes (keys and types, each once), or tokens_per_day (sent to remote endpoints today, in UTC).';
-COMMENT ON COLUMN kb.quota_status.used IS 'How many the tenant has, or has spent today.';
-COMMENT ON COLUMN kb.quota_status.allowed IS 'How many it may have (kb.set_quota, settings kb.tenant_*); what has no limit has no row.';
+COMMENT ON COLUMN kb.quota_status.kb_id IS 'The id of the knowledge base if what is documents; NULL in other rows, which concern the tenant as a whole.';
+COMMENT ON COLUMN kb.quota_status.what IS 'What is limited: bytes (of all that is stored), documents (of one knowledge base), knowledge_bases, attached_tables, metadata_indexes (different keys and types), or tokens_per_day (sent to remote endpoints today, in UTC).';
+COMMENT ON COLUMN kb.quota_status.used IS 'The amount in use, or used today.';
+COMMENT ON COLUMN kb.quota_status.allowed IS 'The limit (kb.set_quota, settings kb.tenant_*). What has no limit has no row.';
 
 -- Runs as its owner, so that one look-up counts the rows of all tenants.
 CREATE FUNCTION kb.monitor()
