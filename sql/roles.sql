@@ -7,7 +7,7 @@ SELECT pg_catalog.set_config('kb_install.search_path', pg_catalog.current_settin
 DO $$
 BEGIN
     IF pg_catalog.current_setting('server_encoding') <> 'UTF8' THEN
-        RAISE EXCEPTION 'kb needs a database with encoding UTF8, this one has %',
+        RAISE EXCEPTION 'kb requires database encoding UTF8, but this database has %',
             pg_catalog.current_setting('server_encoding') USING ERRCODE = 'feature_not_supported';
     END IF;
 END
@@ -28,18 +28,18 @@ BEGIN
     IF owner <> current_user AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = owner) THEN
         RAISE EXCEPTION 'schema kb belongs to role "%", which is not a superuser', owner USING
             ERRCODE = 'insufficient_privilege',
-            HINT = 'Drop or rename that schema; CREATE EXTENSION makes its own.';
+            HINT = 'Drop or rename that schema; CREATE EXTENSION creates its own.';
     END IF;
     IF held IS NOT NULL THEN
         RAISE EXCEPTION 'schema kb is not empty: %', held USING
             ERRCODE = 'duplicate_schema',
-            HINT = 'Drop or rename that schema; CREATE EXTENSION makes its own.';
+            HINT = 'Drop or rename that schema; CREATE EXTENSION creates its own.';
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_namespace, pg_catalog.aclexplode(nspacl) AS acl
                WHERE nspname = 'kb' AND acl.privilege_type = 'CREATE' AND acl.grantee <> nspowner) THEN
         RAISE EXCEPTION 'roles other than its owner may create objects in schema kb' USING
             ERRCODE = 'insufficient_privilege',
-            HINT = 'REVOKE CREATE ON SCHEMA kb from them, or drop that schema; CREATE EXTENSION makes its own.';
+            HINT = 'REVOKE CREATE ON SCHEMA kb from them, or drop that schema; CREATE EXTENSION creates its own.';
     END IF;
 END
 $$;
@@ -64,7 +64,7 @@ BEGIN
         CREATE ROLE kb_vectors NOLOGIN;
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'kb_vectors' AND (rolsuper OR rolbypassrls OR rolcanlogin)) THEN
-        RAISE EXCEPTION 'role kb_vectors exists and has more rights than it may have' USING
+        RAISE EXCEPTION 'role kb_vectors exists with attributes that it must not have' USING
             ERRCODE = 'invalid_role_specification',
             HINT = 'ALTER ROLE kb_vectors NOSUPERUSER NOBYPASSRLS NOLOGIN;';
     END IF;
@@ -72,7 +72,7 @@ BEGIN
                 FROM pg_catalog.pg_roles WHERE oid IN (
                     SELECT member FROM pg_catalog.pg_auth_members WHERE roleid = 'kb_vectors'::pg_catalog.regrole));
     IF members IS NOT NULL THEN
-        RAISE EXCEPTION 'role kb_vectors has members, who could read vectors of every tenant: %', members USING
+        RAISE EXCEPTION 'role kb_vectors has members, which could read the vectors of every tenant: %', members USING
             ERRCODE = 'invalid_role_specification',
             HINT = pg_catalog.format('REVOKE kb_vectors FROM %s;', members);
     END IF;

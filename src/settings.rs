@@ -51,15 +51,15 @@ pub fn define() {
     // which tenants a role may name.
     GucRegistry::define_string_guc(
         c"kb.tenant",
-        c"Tenant that this session reads and writes as.",
-        c"Empty is a tenant of its own, not all of them.",
+        c"Sets the tenant that this session acts for.",
+        c"The empty string is a tenant of its own; it does not mean all tenants.",
         &TENANT,
         GucContext::Userset,
         GucFlags::default(),
     );
     GucRegistry::define_string_guc(
         c"kb.default_embedder",
-        c"Embedder of a knowledge base that is created without naming one.",
+        c"Sets the embedder of knowledge bases that are created without one.",
         c"",
         &DEFAULT_EMBEDDER,
         GucContext::Userset,
@@ -69,8 +69,8 @@ pub fn define() {
     // see it.
     GucRegistry::define_string_guc(
         c"kb.model_dir",
-        c"Directory of local models, each a directory in it.",
-        c"Empty: kb/models in PostgreSQL's share directory.",
+        c"Sets the directory that contains a subdirectory for each local model.",
+        c"An empty string means kb/models in PostgreSQL's share directory.",
         &MODEL_DIR,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
@@ -78,8 +78,8 @@ pub fn define() {
     // Like kb.model_dir, it decides which files the server reads.
     GucRegistry::define_string_guc(
         c"kb.secret_dir",
-        c"Directory of the files that an embedder's secret file:NAME names.",
-        c"An absolute path. Empty: there are none.",
+        c"Sets the directory of the files that secrets of the form file:NAME refer to.",
+        c"It must be an absolute path. An empty string disables such secrets.",
         &SECRET_DIR,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
@@ -88,8 +88,8 @@ pub fn define() {
     // host of its own.
     GucRegistry::define_string_guc(
         c"kb.secret_env",
-        c"Variables of the server's environment that an embedder's secret env:NAME may name.",
-        c"Names, or prefixes followed by *, separated by commas. Empty: none.",
+        c"Lists the environment variables of the server that secrets of the form env:NAME may refer to.",
+        c"A comma-separated list of names, or of prefixes followed by *. An empty string disables such secrets.",
         &SECRET_ENV,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
@@ -97,8 +97,8 @@ pub fn define() {
     // Like kb.secret_dir. In addition, a role that may only set secrets must not change it.
     GucRegistry::define_string_guc(
         c"kb.secret_key",
-        c"Key that seals what kb.set_secret stores: file:/PATH or env:NAME.",
-        c"Several separated by commas: the first seals, each opens. Empty: secrets are stored as they are.",
+        c"Sets the key that encrypts secrets stored by kb.set_secret, as file:/PATH or env:NAME.",
+        c"In a comma-separated list, the first key encrypts, and each can decrypt. An empty string stores secrets unencrypted.",
         &SECRET_KEY,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
@@ -107,8 +107,8 @@ pub fn define() {
     // may set it.
     GucRegistry::define_string_guc(
         c"kb.allowed_hosts",
-        c"Hosts that embedders may name: patterns separated by commas, such as api.openai.com, *.example.com, localhost:11434.",
-        c"Empty: every host, but never link-local and metadata addresses.",
+        c"Lists the hosts of embedders, rerankers and chat models that kb may connect to.",
+        c"A comma-separated list of patterns such as api.openai.com, *.example.com or localhost:11434. An empty string allows every host except link-local and metadata addresses.",
         &ALLOWED_HOSTS,
         GucContext::Sighup,
         GucFlags::default(),
@@ -116,7 +116,7 @@ pub fn define() {
     tenants::define();
     GucRegistry::define_int_guc(
         c"kb.gateway_timeout",
-        c"Longest wait of a query or function for the gateway.",
+        c"Sets the maximum time to wait for an answer of the gateway.",
         c"",
         &GATEWAY_TIMEOUT,
         1,
@@ -126,8 +126,8 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.query_cache_size",
-        c"Query vectors that the gateway remembers.",
-        c"0 turns the cache off.",
+        c"Sets the number of questions whose vectors the gateway caches.",
+        c"Zero disables the cache.",
         &QUERY_CACHE_SIZE,
         0,
         10_000_000,
@@ -136,8 +136,8 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.model_threads",
-        c"Threads that local models are computed with.",
-        c"0 is one for each core.",
+        c"Sets the number of threads that compute local models.",
+        c"Zero means one thread for each core.",
         &MODEL_THREADS,
         0,
         1024,
@@ -147,7 +147,7 @@ pub fn define() {
     // It bounds the memory of the worker, which all tenants share.
     GucRegistry::define_int_guc(
         c"kb.max_document_size",
-        c"Largest document that is taken.",
+        c"Sets the maximum size of a document.",
         c"",
         &MAX_DOCUMENT_SIZE,
         1,
@@ -159,8 +159,8 @@ pub fn define() {
     // session take.
     GucRegistry::define_int_guc(
         c"kb.max_extracted_size",
-        c"Most text that a document may become: what is extracted from it, or all its chunks together.",
-        c"A document that becomes more fails and is listed in kb.failures.",
+        c"Sets the maximum size of the text extracted from a document, and of all its chunks together.",
+        c"A document that exceeds it fails and is listed in kb.failures.",
         &MAX_EXTRACTED_SIZE,
         1,
         1024 * 1024,
@@ -169,8 +169,8 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.max_chunks_per_document",
-        c"Most chunks that a document may become.",
-        c"A document that becomes more fails and is listed in kb.failures.",
+        c"Sets the maximum number of chunks of a document.",
+        c"A document that exceeds it fails and is listed in kb.failures.",
         &MAX_CHUNKS_PER_DOCUMENT,
         1,
         10_000_000,
@@ -179,8 +179,8 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.extract_timeout",
-        c"Longest time that a document may take to be parsed and cut.",
-        c"0 turns it off. A document that takes longer fails and is listed in kb.failures.",
+        c"Sets the maximum time to parse a document and split it into chunks.",
+        c"A document that takes longer fails and is listed in kb.failures. Zero disables the limit.",
         &EXTRACT_TIMEOUT,
         0,
         86_400_000,
@@ -189,7 +189,7 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.worker_idle_timeout",
-        c"Time without work after which a database's worker leaves.",
+        c"Sets the time without work after which the worker of a database exits.",
         c"",
         &WORKER_IDLE_TIMEOUT,
         1_000,
@@ -199,7 +199,7 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.lease_duration",
-        c"Time a worker may keep a job before another may take it.",
+        c"Sets the time for which a worker keeps a job before another worker may take it over.",
         c"",
         &LEASE_DURATION,
         10,
@@ -209,7 +209,7 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.max_attempts",
-        c"Attempts at a document before it is listed in kb.failures.",
+        c"Sets the maximum number of attempts to process a document.",
         c"",
         &MAX_ATTEMPTS,
         1,
@@ -220,7 +220,7 @@ pub fn define() {
     // Each index build takes up to maintenance_work_mem.
     GucRegistry::define_int_guc(
         c"kb.max_index_builds",
-        c"HNSW indexes that are built at a time, in all databases together.",
+        c"Sets the maximum number of HNSW indexes that are built at the same time in all databases.",
         c"",
         &MAX_INDEX_BUILDS,
         1,
@@ -230,7 +230,7 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.launcher_naptime",
-        c"Time between the launcher's rounds over all databases.",
+        c"Sets the time between the launcher's checks of all databases.",
         c"",
         &LAUNCHER_NAPTIME,
         1,
@@ -240,7 +240,7 @@ pub fn define() {
     );
     GucRegistry::define_int_guc(
         c"kb.query_log_days",
-        c"Days after which the worker deletes logged questions.",
+        c"Sets the number of days after which logged questions are deleted.",
         c"",
         &QUERY_LOG_DAYS,
         1,
@@ -252,7 +252,7 @@ pub fn define() {
     #[cfg(debug_assertions)]
     GucRegistry::define_string_guc(
         c"kb.forced_scan",
-        c"How a filtered question looks for the nearest vectors: list, index or join.",
+        c"Sets how a filtered question finds the nearest vectors: list, index or join.",
         c"",
         &FORCED_SCAN,
         GucContext::Suset,
@@ -261,7 +261,7 @@ pub fn define() {
     #[cfg(debug_assertions)]
     GucRegistry::define_int_guc(
         c"kb.forced_tail",
-        c"Vectors without an index at most; 0: as many as are quickly compared.",
+        c"Sets the maximum number of vectors without an index; zero means as many as can be compared quickly.",
         c"",
         &FORCED_TAIL,
         0,

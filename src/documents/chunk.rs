@@ -32,7 +32,7 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
     if text.len() > most {
         return Err(Error::Limit {
             object: "the text".into(),
-            problem: format!("it has {} bytes; at most {most} are taken", text.len()),
+            problem: format!("it has {} bytes; at most {most} are allowed", text.len()),
             setting: "kb.max_document_size",
         });
     }

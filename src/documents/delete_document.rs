@@ -41,7 +41,7 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
     let filter = Filter::parse(filter).map_err(argument)?;
     if filter.is_always() {
         return Err(argument(
-            "it would delete all documents; {\"type\": \"exists\", \"key\": \"$external_id\"} means all"
+            "it matches every document; to delete all, write {\"type\": \"exists\", \"key\": \"$external_id\"}"
                 .into(),
         ));
     }

@@ -16,7 +16,7 @@ pub fn extract_text(json: &Json, fields: &Value) -> Result<String> {
     if size > most {
         return Err(Error::Limit {
             object: "the JSON value".into(),
-            problem: format!("it has {size} bytes; at most {most} are taken"),
+            problem: format!("it has {size} bytes; at most {most} are allowed"),
             setting: "kb.max_document_size",
         });
     }

@@ -108,7 +108,7 @@ pub fn evaluate_questions(
 fn trials(kb_id: &str, options: Vec<Value>) -> Result<Vec<Trial>> {
     let options = if options.is_empty() { vec![Value::Object(Map::new())] } else { options };
     if options.len() > MAX_TRIALS {
-        let problem = format!("it has {} elements; at most {MAX_TRIALS} are taken", options.len());
+        let problem = format!("it has {} elements; at most {MAX_TRIALS} are allowed", options.len());
         return Err(Error::Argument { argument: "option_sets", problem });
     }
     Trial::all(kb_id, options)
@@ -124,7 +124,7 @@ impl Trial {
     /// The same settings, measured up to k, asking for `top_k` chunks.
     pub fn at(self, k: Option<i32>, top_k: Option<i32>) -> Result<Trial> {
         let refused = |argument, most: i64| {
-            let problem = format!("it is not in 1 to {most}");
+            let problem = format!("it is not between 1 and {most}");
             Err(Error::Argument { argument, problem })
         };
         let is_within = |number: Option<i32>, most| number.is_none_or(|n| (1..=most).contains(&i64::from(n)));
@@ -233,8 +233,9 @@ fn is_whole(hits: &[Hit]) -> Result<()> {
     match hits.first().and_then(failed) {
         None => Ok(()),
         Some(problem) => Err(Error::State {
-            problem: format!("the answer is not what the settings ask for: {problem}"),
-            hint: "Look with kb.check_reranker or kb.check_llm, and measure again.".into(),
+            problem: format!("the answer does not match the settings: {problem}"),
+            hint: "Check the model with kb.check_reranker or kb.check_llm, and repeat the measurement."
+                .into(),
         }),
     }
 }

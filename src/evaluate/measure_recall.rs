@@ -45,7 +45,7 @@ pub fn measure_recall(kb_id: &str, sample: i32, source: &str) -> Result<Measured
         }
     };
     if !(1..=MAX_SAMPLE).contains(&sample) {
-        let problem = format!("{sample} is not in 1 to {MAX_SAMPLE}");
+        let problem = format!("{sample} is not between 1 and {MAX_SAMPLE}");
         return Err(Error::Argument { argument: "sample", problem });
     }
     let kb = knowledge_bases::get_own(kb_id)?;

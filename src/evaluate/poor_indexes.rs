@@ -30,15 +30,15 @@ pub fn poor_indexes() -> Result<Option<(String, String)>> {
                 "Set ef_search in retrieval to \"auto\" (kb.alter_knowledge_base) and measure again: kb.measure_recall(kb_id)."
             }
             true if owns_table && as_owner(|| hnsw::is_weak(&vector_db))? => {
-                "An index is being built again with more edges, which takes a while (building in kb.status): measure again when it \
-                 is there."
+                "An index is being rebuilt with more edges (see building in kb.status). Measure again when it is finished."
             }
             true if owns_table && hnsw::can_be_stronger(&vector_db) => {
-                "Measure again (kb.measure_recall): then an index is built again with more edges."
+                "Measure again (kb.measure_recall); the index is then rebuilt with more edges."
             }
             true => {
-                "Where the index is not built again with more edges, make the knowledge base anew with a vector_db \
-                 (kb.create_vector_db) of larger m and ef_construction, or of larger min_rows, below which all vectors are compared."
+                "If the index is not rebuilt with more edges, create the knowledge base again with a vector_db \
+                 (kb.create_vector_db) that has larger m and ef_construction, or a larger min_rows, below which all \
+                 vectors are compared."
             }
         });
         named.push(format!("knowledge base \"{kb_id}\": {recall:.2}"));

@@ -91,12 +91,15 @@ fn apply_options(kb_id: &str, now: &Retrieval, options: &Value) -> Result<()> {
 fn explain(proposal: &Proposal, best: &Value, questions: usize) {
     let Gain { mean, error } = proposal.held_out;
     report::notice(&if questions < LEAST_QUESTIONS {
-        format!("{questions} questions are too few to propose anything by; {LEAST_QUESTIONS} are needed")
+        format!("{questions} questions are too few for a proposal; {LEAST_QUESTIONS} are needed")
     } else if proposal.best == 0 {
-        "the present settings are the best of those that were tried".to_string()
+        "the current settings are the best of those that were tried".to_string()
     } else {
-        let proposed =
-            if proposal.place > 0 { "proposed" } else { "not proposed: that may be chance, or too little" };
+        let proposed = if proposal.place > 0 {
+            "proposed"
+        } else {
+            "not proposed: the gain may be due to chance, or is too small"
+        };
         format!(
             "{best} is best; chosen by four fifths of the questions, settings gain {mean:.4} nDCG for the others \
              (standard error {error:.4}): {proposed}"

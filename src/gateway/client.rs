@@ -299,7 +299,7 @@ pub fn rerank(
     match ask(&request, timeout)? {
         Response::Reranked(scores) if scores.len() == count => Ok(scores),
         Response::Reranked(scores) => {
-            Err(Error::Internal(format!("{} scores came back for {count} texts", scores.len())))
+            Err(Error::Internal(format!("the gateway returned {} scores for {count} texts", scores.len())))
         }
         other => Err(unexpected(other)),
     }
@@ -323,7 +323,7 @@ pub fn check(embedded: EmbedReply, embedder: &Embedder, count: usize) -> Result<
     Err(Error::Embedding {
         embedder: embedder.id.clone(),
         problem: format!(
-            "{} vectors of dimension {} came back for {count} texts and dimension {}",
+            "the gateway returned {} vectors of dimension {} for {count} texts and dimension {}",
             vectors.count(),
             vectors.dimension,
             embedder.dimension

@@ -85,7 +85,7 @@ fn pgvector() -> Result<Finding> {
     let found = [(); 3].map(|()| numbers.next().unwrap_or(0));
     let detail = format!("version {version}");
     if found < PGVECTOR_NEEDED {
-        let hint = "Install pgvector 0.8 or later and ALTER EXTENSION vector UPDATE.";
+        let hint = "Install pgvector 0.8 or later and run ALTER EXTENSION vector UPDATE.";
         return Ok(finding("pgvector", Status::Error, detail, hint));
     }
     let faults: Vec<&str> =
@@ -96,14 +96,14 @@ fn pgvector() -> Result<Finding> {
             "pgvector",
             Status::Warning,
             format!("{detail} has {}", faults.join(", ")),
-            "Install pgvector 0.8.4 or later, ALTER EXTENSION vector UPDATE, and open new sessions. REINDEX INDEX makes an \
-             index anew that may be corrupted.",
+            "Install pgvector 0.8.4 or later, run ALTER EXTENSION vector UPDATE, and open new sessions. REINDEX INDEX \
+             rebuilds an index that may be corrupted.",
         )),
         Some((schema, grant)) => Ok(finding(
             "pgvector",
             Status::Error,
             format!(
-                "{detail} is in schema {schema}, which role kb_vectors may not use: queries by vector fail"
+                "{detail} is in schema {schema}, which role kb_vectors may not use, so queries by vector fail"
             ),
             &grant,
         )),
@@ -118,8 +118,8 @@ fn preload() -> Finding {
         "preload",
         Status::Ok,
         "kb is not in shared_preload_libraries; workers start on demand".into(),
-        "With it, pending documents are also taken up after a restart before anybody uses the database, and the \
-         first query does not wait for the gateway to start.",
+        "If it were, pending documents would be processed after a restart before anybody uses the database, and the \
+         first query would not wait for the gateway to start.",
     )
 }
 
@@ -135,7 +135,7 @@ fn gateway() -> Finding {
             "gateway",
             Status::Error,
             error.to_string(),
-            "Look in the server log for lines with \"kb\"; raise max_worker_processes if no slot is free.",
+            "Look for lines with \"kb\" in the server log. If no slot is free, raise max_worker_processes.",
         ),
     }
 }
@@ -147,15 +147,16 @@ fn providers() -> Result<Finding> {
         return Ok(finding(
             name,
             Status::Warning,
-            "this database was restored or cloned from another and asks no remote embedder".into(),
-            "If this copy is to spend money at providers, SELECT kb.acknowledge_restore();",
+            "this database was restored or cloned from another, and sends no requests to remote embedders"
+                .into(),
+            "To allow this copy to spend money at providers, run SELECT kb.acknowledge_restore().",
         ));
     }
     waiting(
         name,
         true,
-        "nothing waits for a failing or paused embedder",
-        "Documents are tried again by themselves; SELECT kb.check_embedder(id) tries an embedder now.",
+        "no document waits for a failing or paused embedder",
+        "Documents are retried automatically. SELECT kb.check_embedder(id) checks an embedder now.",
     )
 }
 
@@ -164,8 +165,8 @@ fn documents() -> Result<Finding> {
     waiting(
         "documents",
         false,
-        "none waits after a fault",
-        "Fix the cause (the server log has more): they are tried again by themselves.",
+        "no document waits after an error",
+        "Fix the cause, which the server log describes. The documents are retried automatically.",
     )
 }
 
@@ -180,7 +181,7 @@ fn failures() -> Result<Finding> {
         name,
         Status::Warning,
         format!("failed documents: {failed}, in knowledge bases: {knowledge_bases}"),
-        "Which and why: SELECT * FROM kb.failures. kb.retry(kb_id) tries them again.",
+        "SELECT * FROM kb.failures lists them with the reason. kb.retry(kb_id) retries them.",
     ))
 }
 
@@ -191,14 +192,12 @@ fn sources() -> Result<Finding> {
     let unreadable = as_owner(|| catalog::unreadable(&tenant))?;
     let mut hints = Vec::new();
     if !faults.is_empty() {
-        hints.push(
-            "Attach the table again as it is now (kb.attach_table), or let go of it (kb.detach_table).",
-        );
+        hints.push("Attach the table again as it is now (kb.attach_table), or detach it (kb.detach_table).");
     }
     if !unreadable.is_empty() {
         hints.push(
-            "Share the knowledge base with the tenants whose rows these are (kb.share), or have kb_admin move it to tenant \
-             \"shared\" (kb.move_knowledge_base).",
+            "Share the knowledge base with the tenants that own these rows (kb.share), or ask a member of kb_admin to \
+             move it to tenant \"shared\" (kb.move_knowledge_base).",
         );
     }
     let of_nobody = |(table, kb): (String, String)| {
@@ -225,13 +224,13 @@ fn waiting(name: &'static str, of_embedders: bool, nothing: &str, hint: &str) ->
 fn tables() -> Result<Finding> {
     let lost = vectors::lost()?;
     if lost.is_empty() {
-        return Ok(finding("tables", Status::Ok, "every vector table is there".into(), ""));
+        return Ok(finding("tables", Status::Ok, "every vector table exists".into(), ""));
     }
     Ok(finding(
         "tables",
         Status::Error,
         lost.join("; "),
-        "kb.ingest(kb_id, 'replace') makes a new table and embeds the documents again.",
+        "kb.ingest(kb_id, 'replace') creates a new table and embeds the documents again.",
     ))
 }
 
@@ -246,7 +245,7 @@ fn indexes() -> Result<Finding> {
     let waits: Vec<String> = waits
         .into_iter()
         .map(|wait| match wait.seconds {
-            Some(seconds) => format!("process {}, whose transaction is open for {seconds} s", wait.pid),
+            Some(seconds) => format!("process {}, whose transaction has been open for {seconds} s", wait.pid),
             None => format!("process {}", wait.pid),
         })
         .collect();
@@ -254,7 +253,8 @@ fn indexes() -> Result<Finding> {
         name,
         Status::Warning,
         format!("an index build waits for {}", waits.join(" and for ")),
-        "End that transaction, or SELECT pg_terminate_backend(pid). Until then what has no index is compared one by one.",
+        "End that transaction, or run SELECT pg_terminate_backend(pid). Until then, vectors without an index are \
+         compared one by one.",
     ))
 }
 
@@ -262,7 +262,7 @@ fn indexes() -> Result<Finding> {
 fn recall() -> Result<Finding> {
     let name = "recall";
     Ok(match poor_indexes()? {
-        None => finding(name, Status::Ok, "no index was measured to miss much".into(), ""),
+        None => finding(name, Status::Ok, "no index was measured to have a low recall".into(), ""),
         Some((detail, hint)) => finding(name, Status::Warning, detail, &hint),
     })
 }
@@ -275,7 +275,7 @@ fn rights() -> Result<Finding> {
         return Ok(finding(
             name,
             Status::Ok,
-            "nobody has a right on kb's objects that kb did not give".into(),
+            "no role has privileges on kb's objects that kb did not grant".into(),
             "",
         ));
     }
@@ -289,20 +289,23 @@ fn rights() -> Result<Finding> {
     Ok(finding(
         name,
         Status::Warning,
-        format!("rights on kb's objects that kb did not give: {}", rights.join("; ")),
-        "Take back what is not meant to be (REVOKE): whoever may write kb's tables reads and changes what every tenant has.",
+        format!("privileges on kb's objects that kb did not grant: {}", rights.join("; ")),
+        "Revoke privileges that are not intended (REVOKE). A role that may write kb's tables can read and change the \
+         data of every tenant.",
     ))
 }
 
 fn worker() -> Result<Finding> {
     if report::in_recovery() {
-        return Ok(finding("worker", Status::Ok, "this is a standby: queries only".into(), ""));
+        return Ok(finding("worker", Status::Ok, "this is a standby, which only answers queries".into(), ""));
     }
     let running = presence(&wake::worker_name(background::my_database()));
     let waiting = queue::any_visible()?;
     Ok(match (running, waiting) {
         (Presence::Running(pid), _) => finding("worker", Status::Ok, format!("running as process {pid}"), ""),
-        (Presence::Absent, false) => finding("worker", Status::Ok, "not running, nothing waits".into(), ""),
+        (Presence::Absent, false) => {
+            finding("worker", Status::Ok, "not running, because no document waits".into(), "")
+        }
         (Presence::Absent, true) => {
             if wake::slots_are_short() {
                 finding(
@@ -315,7 +318,7 @@ fn worker() -> Result<Finding> {
                 finding(
                     "worker",
                     Status::Warning,
-                    "documents wait and no worker ran; it has been started".into(),
+                    "documents waited while no worker was running; one has been started".into(),
                     "",
                 )
             } else {
@@ -339,7 +342,8 @@ fn processes() -> Result<Finding> {
     let (wanted, most) =
         (own + others.parallel + others.replication, i64::from(background::most_processes()));
     let detail = format!(
-        "{wanted} of max_worker_processes {most} may be wanted: {own} for kb in {} databases, {} to help build an index, {} for \
+        "{wanted} of max_worker_processes = {most} may be needed: {own} for kb in {} databases, {} to help build an \
+         index, {} for \
          logical replication",
         others.databases, others.parallel, others.replication
     );
@@ -349,7 +353,7 @@ fn processes() -> Result<Finding> {
             name,
             Status::Warning,
             detail,
-            "Raise max_worker_processes (needs a restart), or databases will be served in turn.",
+            "Raise max_worker_processes (needs a restart); otherwise databases are served in turn.",
         ),
     })
 }
@@ -371,7 +375,7 @@ fn models() -> Result<Finding> {
         }
     }
     Ok(if missing.is_empty() {
-        finding("models", Status::Ok, format!("files of {found} local models are there"), "")
+        finding("models", Status::Ok, format!("the files of {found} local models are present"), "")
     } else {
         finding(
             "models",

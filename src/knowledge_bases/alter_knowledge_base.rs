@@ -51,7 +51,7 @@ pub fn alter_knowledge_base(id: &str, wanted: WantedKnowledgeBase) -> Result<()>
     })?;
     if stays {
         report::notice(&format!(
-            "documents of knowledge base \"{id}\" stay as they are until SELECT kb.ingest('{}');",
+            "documents of knowledge base \"{id}\" remain unchanged until SELECT kb.ingest('{}');",
             id.replace('\'', "''")
         ));
     }
@@ -92,7 +92,7 @@ fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
             fitted["overlap"] = json!((limit as f64 * DEFAULT_OVERLAP) as u64);
         }
         report::notice(&format!(
-            "chunking size is now {limit} tokens, which is what embedder \"{}\" reads",
+            "chunking size is now {limit} tokens, the most that embedder \"{}\" reads",
             embedder.id
         ));
     }

@@ -27,8 +27,8 @@ pub fn index_metadata(kb_id: &str, key: &str, index_type: &str) -> Result<bool> 
             metadata_indexes::lock()?;
             if !metadata_indexes::is_wanted(&index)? && metadata_indexes::count()? >= MOST {
                 return Err(Error::State {
-                    problem: format!("there are {MOST} indexes on keys of metadata already, and no more are made"),
-                    hint: "Each slows down every write of a document. End those that are not needed (kb.unindex_metadata)."
+                    problem: format!("there are already {MOST} indexes on keys of metadata, which is the maximum"),
+                    hint: "Every index slows down the writing of documents. Drop those that are not needed (kb.unindex_metadata)."
                         .into(),
                 });
             }
@@ -66,7 +66,7 @@ fn metadata_key(kb: &KnowledgeBase, name: &str) -> Result<String> {
     let key = named(name)?;
     let problem = match key.len() {
         length if length > LONGEST_KEY => {
-            Some(format!("it has {length} bytes; at most {LONGEST_KEY} are taken"))
+            Some(format!("it has {length} bytes; at most {LONGEST_KEY} are allowed"))
         }
         _ => kb.retrieval.key_problem([key.as_str()]),
     };

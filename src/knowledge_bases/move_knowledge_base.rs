@@ -17,7 +17,7 @@ use kb_types::id;
 pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
     if bindings::allowed().is_some() {
         return Err(Error::Permission {
-            problem: "a role that is bound to tenants does not move what one of them has to another".into(),
+            problem: "a role that is bound to tenants cannot move knowledge bases".into(),
         });
     }
     let refused = |problem: String| Err(Error::Argument { argument: "tenant", problem });
@@ -26,7 +26,7 @@ pub fn move_knowledge_base(kb_id: &str, tenant: &str) -> Result<()> {
     }
     let kb = knowledge_bases::get_own(kb_id)?;
     if tenant == kb.tenant_id {
-        return refused(format!("knowledge base \"{kb_id}\" is its own"));
+        return refused(format!("knowledge base \"{kb_id}\" belongs to it already"));
     }
     source_tables::must_see_all("kb.move_knowledge_base")?;
     as_owner(|| {
@@ -72,6 +72,6 @@ fn check_roles(source: &Source, tenant: &str) -> Result<()> {
         )),
     };
     let hint =
-        "Detach the table first (kb.detach_table), or bind the role to that tenant, too (kb.bind_role).";
+        "Detach the table first (kb.detach_table), or bind the role to that tenant as well (kb.bind_role).";
     refusal.map_or(Ok(()), |problem| Err(Error::State { problem, hint: hint.into() }))
 }

@@ -17,22 +17,21 @@ pub fn share(kb_id: &str, tenant: &str) -> Result<bool> {
     }
     if tenant == "*" {
         return Err(Error::State {
-            problem: "a knowledge base is shared with one tenant at a time, and \"*\" is none".into(),
+            problem: "a knowledge base is shared with one tenant at a time, and \"*\" is not a tenant".into(),
             hint: format!(
-                "Every tenant reads what tenant \"{SHARED}\" has: make it there (SET kb.tenant = '{SHARED}'), or have kb_admin move it (kb.move_knowledge_base)."
+                "Every tenant can read the knowledge bases of tenant \"{SHARED}\". Create it there (SET kb.tenant = \
+                 '{SHARED}'), or ask a member of kb_admin to move it (kb.move_knowledge_base)."
             ),
         });
     }
     if tenant == kb.tenant_id {
-        return refused(format!("knowledge base \"{kb_id}\" is its own"));
+        return refused(format!("knowledge base \"{kb_id}\" belongs to it already"));
     }
     if kb.tenant_id == SHARED {
-        return refused(format!("every tenant reads what tenant \"{SHARED}\" has"));
+        return refused(format!("every tenant can read the knowledge bases of tenant \"{SHARED}\""));
     }
     if tenant == SHARED {
-        return refused(format!(
-            "no tenant's rows are read as \"{SHARED}\"; what is for all, it puts itself"
-        ));
+        return refused(format!("tenant \"{SHARED}\" cannot be a reader, because no session reads as it"));
     }
     as_owner(|| quota::within(&kb.tenant_id, || shares::put(kb.kb_no, &kb.tenant_id, tenant)))
 }
@@ -50,7 +49,7 @@ pub fn refuse_share(kb_id: &str, owner: &str) -> Result<bool> {
         return Err(Error::Argument {
             argument: "owner",
             problem: format!(
-                "every tenant reads what tenant \"{SHARED}\" has; nothing of it is shared with one"
+                "every tenant can read the knowledge bases of tenant \"{SHARED}\", so none is shared with a single tenant"
             ),
         });
     }

@@ -42,7 +42,7 @@ impl Upkeep for BuildUpkeep {
         self.are_tables_checked = true;
         for error in results.into_iter().filter_map(Result::err) {
             self.are_tables_checked &= !error.is_lock();
-            log.write("worker cannot look after vector tables", &error);
+            log.write("worker cannot maintain vector tables", &error);
         }
     }
 
@@ -55,7 +55,7 @@ impl Upkeep for BuildUpkeep {
         for build in finished {
             // Somebody may be putting a document of it: then it is switched later.
             if let Err(error) = txn::in_txn(|| build_lifecycle::switch(&build)) {
-                log.write(&format!("build {} cannot be switched to now", build.build_no), &error);
+                log.write(&format!("worker cannot switch to build {} now", build.build_no), &error);
             }
         }
         self.sweep_old_builds(log)

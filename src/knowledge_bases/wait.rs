@@ -42,14 +42,14 @@ fn wait_for(
     {
         return Err(Error::State {
             problem: format!("{what} waits for work that this transaction has not committed"),
-            hint: "COMMIT first: the worker sees documents only then.".into(),
+            hint: "Commit first; the worker sees only committed documents.".into(),
         });
     }
     let limit = match timeout {
         Some(seconds) if !(0.0..=1e9).contains(&seconds) => {
             return Err(Error::Argument {
                 argument: "timeout",
-                problem: format!("{seconds} is not in 0 to 1e9 seconds"),
+                problem: format!("{seconds} is not between 0 and 1e9 seconds"),
             });
         }
         other => other.map(Duration::from_secs_f64),

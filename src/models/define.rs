@@ -41,7 +41,7 @@ pub fn alter(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<()> {
     }
     if after.secret.is_some() && after.secret_host.is_none() {
         report::notice(&format!(
-            "the secret of {kind} \"{id}\" was given for another host and is sent to none until it is given again: \
+            "the secret of {kind} \"{id}\" was given for another host, and is not sent until it is given again: \
              kb.alter_{kind}(…, secret => …)"
         ));
     }

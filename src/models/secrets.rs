@@ -20,17 +20,17 @@ pub fn set(name: &str, value: &str) -> Result<()> {
         return argument("it is empty");
     }
     if secret.expose().len() > MAX_KEY || secret.expose().chars().any(char::is_control) {
-        return argument("it is longer than 64 KB or holds control characters");
+        return argument("it is longer than 64 KB or contains control characters");
     }
     let kept = settings::sealing_keys().keep(name, &secret).map_err(|problem| Error::State {
         problem: format!("secret \"{name}\" is not stored: {problem}"),
-        hint: "A superuser sets kb.secret_key in the server's configuration file.".into(),
+        hint: "A superuser can correct kb.secret_key in the server's configuration file.".into(),
     })?;
     as_owner(|| secrets::set(name, &kept))?;
     if setting::statements_are_logged() {
         report::warning(
-            "statements are being logged on this server (log_statement, log_min_duration_statement) or a sample of \
-             them (log_min_duration_sample, log_transaction_sample_rate): the key may be in its log",
+            "this server logs statements (log_statement, log_min_duration_statement) or a sample of them \
+             (log_min_duration_sample, log_transaction_sample_rate), so its log may contain the key",
         );
     }
     Ok(())

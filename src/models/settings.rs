@@ -162,7 +162,7 @@ fn embedder(
     let given = given.and_then(|given| {
         let valid = usize::try_from(given).ok().filter(|given| (1..=most).contains(given));
         if valid.is_none() {
-            problems.push(format!("dimension: {given} is not in 1 to {most}"));
+            problems.push(format!("dimension: {given} is not between 1 and {most}"));
         }
         valid
     });
@@ -226,15 +226,16 @@ fn remote_dimension(
     let asked = config.remote.dimensions;
     let own = api.dimension().filter(|_| api.model() == model);
     let dimension = given.or(asked).or(own).unwrap_or_else(|| {
-        problems.push("dimension: must be given: the numbers of one of the model's vectors".into());
+        problems.push("dimension: must be given: the number of dimensions of the model's vectors".into());
         1
     });
     if let Some(asked) = asked.filter(|asked| *asked != dimension) {
         problems.push(format!("config.dimensions: {asked} is not the embedder's dimension, {dimension}"));
     }
     if dimension > HALFVEC_MAX_DIMENSION {
-        problems
-            .push(format!("dimension: {dimension} is over the {HALFVEC_MAX_DIMENSION} that can be stored"));
+        problems.push(format!(
+            "dimension: {dimension} is more than the maximum of {HALFVEC_MAX_DIMENSION} that can be stored"
+        ));
     }
     dimension
 }
@@ -250,7 +251,7 @@ fn reranker(provider: &str, model: Option<&str>, config: &Value) -> Result<Vec<S
             let files = CrossEncoder::check(&settings::model_dir(), model);
             files.err().map(|error| error.to_string()).into_iter().collect()
         }
-        ("llm", _, None) => vec!["config.llm: must be given: the id of one of kb.llms".into()],
+        ("llm", _, None) => vec!["config.llm: must be given: an id of kb.llms".into()],
         ("llm", _, Some(llm)) if services::find(ServiceKind::Llm, &llm)?.is_none() => {
             vec![format!("config.llm: \"{llm}\" does not exist")]
         }
@@ -282,7 +283,8 @@ fn address(row: &ServiceRow, remote: Option<&Provider>, problems: &mut Vec<Strin
             problems.push(format!("base_url: {problem}"));
         }
         Some(Ok(url)) if url.query().is_some() || url.fragment().is_some() => problems.push(
-            "base_url: it must have no ? and no #; what is no credential can go into config.path".into(),
+            "base_url: it must not contain ? or #; a query string without credentials belongs in config.path"
+                .into(),
         ),
         _ => {}
     }
@@ -299,9 +301,8 @@ fn address(row: &ServiceRow, remote: Option<&Provider>, problems: &mut Vec<Strin
                 problems.push(format!("secret: {problem}"));
             }
         }
-        None if provider.needs_secret && base_url.is_none() => problems.push(format!(
-            "secret: provider {name} answers nobody without a key; give env:NAME, file:NAME or kb:NAME"
-        )),
+        None if provider.needs_secret && base_url.is_none() => problems
+            .push(format!("secret: provider {name} requires a key; specify env:NAME, file:NAME or kb:NAME")),
         None => {}
     }
     setting

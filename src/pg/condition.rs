@@ -32,7 +32,7 @@ impl Condition {
             let Some(raw) = one_expression(text.as_ptr()) else {
                 return Err(Error::Argument {
                     argument: "published_when",
-                    problem: "it must be one condition".into(),
+                    problem: "it must be a single condition".into(),
                 });
             };
             let state = pg_sys::make_parsestate(std::ptr::null_mut());

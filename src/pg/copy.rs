@@ -159,7 +159,7 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
     // SAFETY: reads this process's variable.
     if unsafe { pg_sys::MyBackendType } != pg_sys::BackendType::B_BG_WORKER {
         return Err(Error::Internal(
-            "a session must not write rows without its rights being looked at".into(),
+            "only background processes may write rows without a check of privileges".into(),
         ));
     }
     let Rows { columns, mut bytes, count } = rows;
@@ -174,7 +174,7 @@ pub fn write(table: &str, rows: Rows) -> Result<()> {
         let schema = pg_sys::get_namespace_oid(c"kb".as_ptr(), true);
         let oid = pg_sys::get_relname_relid(name.as_ptr(), schema);
         if oid == pg_sys::InvalidOid {
-            return Err(Error::Internal(format!("there is no table kb.{table}")));
+            return Err(Error::Internal(format!("table kb.{table} does not exist")));
         }
         let lock = pg_sys::RowExclusiveLock as c_int;
         let relation = pg_sys::table_open(oid, lock);

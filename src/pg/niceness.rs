@@ -31,8 +31,8 @@ pub fn define_setting() {
     unsafe {
         GucRegistry::define_int_guc_with_hooks(
             c"kb.helpers_niceness",
-            c"Niceness of parallel workers above the server's.",
-            c"Set by kb for those that help it.",
+            c"Sets the niceness of parallel workers relative to the server.",
+            c"kb sets it for the parallel workers that it starts.",
             &OF_HELPERS,
             0,
             MOST,

@@ -24,13 +24,16 @@ pub fn annotate(answer: &str, chunk_ids: &[Uuid]) -> Result<Json> {
         return Err(Error::TooLarge { what: "the answer".into(), size: answer.len(), limit: MAX_ANSWER });
     }
     if chunk_ids.len() > MAX_CHUNKS {
-        return argument("chunk_ids", format!("it has {}; at most {MAX_CHUNKS} are taken", chunk_ids.len()));
+        return argument(
+            "chunk_ids",
+            format!("it has {} elements; at most {MAX_CHUNKS} are allowed", chunk_ids.len()),
+        );
     }
     let size = search::size_of(chunk_ids)?;
     if size > MAX_BYTES {
         return argument(
             "chunk_ids",
-            format!("these chunks have {size} bytes; at most {MAX_BYTES} are taken"),
+            format!("these chunks have {size} bytes; at most {MAX_BYTES} are allowed"),
         );
     }
     let chunks = without_removed(search::by_ids(chunk_ids)?)?;

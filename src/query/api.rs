@@ -170,7 +170,7 @@ fn explain(
         let request = request(kb_id, top_k, min_score, filter, max_tokens, mode, options)?;
         let named = match (external_id, chunk_id) {
             (Some(_), Some(_)) => {
-                let problem = "external_id names a document already".to_string();
+                let problem = "only one of external_id and chunk_id may be given".to_string();
                 Err(Error::Argument { argument: "chunk_id", problem })?
             }
             (Some(external_id), None) => Some(Named::Document(external_id)),

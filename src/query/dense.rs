@@ -57,8 +57,9 @@ impl<'a> ByMeaning<'a> {
         {
             let kb_id = &self.target.kb_id;
             return Err(Error::State {
-                problem: format!("the vectors of knowledge base \"{kb_id}\" were removed meanwhile"),
-                hint: "It was dropped, or replaced while an older snapshot was read.".into(),
+                problem: format!("the vectors of knowledge base \"{kb_id}\" have been removed meanwhile"),
+                hint: "It was dropped, or it was replaced while this transaction used an older snapshot."
+                    .into(),
             });
         }
         Ok(found)

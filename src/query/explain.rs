@@ -99,7 +99,7 @@ fn about(
         Named::Chunk(chunk_id) => Ok(match named_chunks::of_id(target, chunk_id)? {
             None => json!({
                 "chunk_id": chunk_id.to_string(),
-                "why": "the knowledge base has no chunk of this id that you may read",
+                "why": "the knowledge base has no chunk with this id that the caller may read",
             }),
             Some(chunk) => {
                 Standing::look(answer, request, question, (notes, dropped), &[chunk])?.json().remove(0)
@@ -112,11 +112,12 @@ fn about(
             chunks.truncate(MOST_CHUNKS);
             let why = match documents.first() {
                 None => Some(
-                    "the knowledge base has no document of this external_id that you may read".to_string(),
+                    "the knowledge base has no document with this external_id that the caller may read"
+                        .to_string(),
                 ),
                 Some(document) if chunks.is_empty() => Some(match &document.error {
-                    Some(error) => format!("it has no chunks: it is {}: {error}", document.status),
-                    None => format!("it has no chunks: it is {}", document.status),
+                    Some(error) => format!("it has no chunks; its status is {}: {error}", document.status),
+                    None => format!("it has no chunks; its status is {}", document.status),
                 }),
                 Some(_) => None,
             };
@@ -243,7 +244,7 @@ impl<'a> Standing<'a> {
             return ("enabled", "it is disabled".to_string());
         }
         let Some(content_hash) = self.present.get(id) else {
-            return ("row", "the row of the attached table that it is of is gone".to_string());
+            return ("row", "its row of the attached table no longer exists".to_string());
         };
         if !self.passing.contains(id) {
             return ("filter", "it does not pass the filter".to_string());
@@ -285,27 +286,33 @@ impl<'a> Standing<'a> {
         match self.dense_ranks.get(id) {
             None => format!("by meaning more than {RANKED} chunks are nearer to the question"),
             Some(rank) if *score < self.answer.bounds.min_score => {
-                format!("by meaning it is number {rank}, and its score {score} is below min_score")
+                format!("by meaning it has rank {rank}, and its score {score} is below min_score")
             }
             Some(rank) if *rank <= self.looked_for("dense") => format!(
-                "by meaning it is number {rank}, and the index missed it: a larger ef_search makes that less likely"
+                "by meaning it has rank {rank}, but the index missed it: a larger ef_search makes that less likely"
             ),
             Some(rank) => {
-                format!("by meaning it is number {rank}, and {} were looked for", self.looked_for("dense"))
+                format!(
+                    "by meaning it has rank {rank}, and the number of candidates is {}",
+                    self.looked_for("dense")
+                )
             }
         }
     }
 
     fn why_not_by_words(&self, id: &Uuid) -> String {
         if !self.by_words.contains_key(id) {
-            return "it does not hold the words of the question".to_string();
+            return "it does not contain the words of the question".to_string();
         }
         match self.keyword_ranks.get(id) {
             None => format!(
-                "by words it is behind the first {RANKED}, or lacks a phrase that the question asks for"
+                "by words it ranks below the first {RANKED}, or lacks a phrase that the question requires"
             ),
             Some(rank) => {
-                format!("by words it is number {rank}, and {} were looked for", self.looked_for("keyword"))
+                format!(
+                    "by words it has rank {rank}, and the number of candidates is {}",
+                    self.looked_for("keyword")
+                )
             }
         }
     }

@@ -209,7 +209,7 @@ impl<'a> QuestionIndex<'a> {
         }
         if parts.len() > MOST_TERMS {
             let problem = format!(
-                "it requires and excludes {} different words, at most {MOST_TERMS} are looked for",
+                "it requires and excludes {} different words; at most {MOST_TERMS} are allowed",
                 parts.len()
             );
             return Err(Error::Argument { argument: "query", problem });
@@ -217,7 +217,7 @@ impl<'a> QuestionIndex<'a> {
         // Each chunk that may be in the answer is compared with all of them.
         if in_phrases > MOST_TERMS {
             let problem =
-                format!("its phrases have {in_phrases} words together, at most {MOST_TERMS} are looked for");
+                format!("its phrases have {in_phrases} words together; at most {MOST_TERMS} are allowed");
             return Err(Error::Argument { argument: "query", problem });
         }
         let mut words = language.words(&text, Share::weight)?;

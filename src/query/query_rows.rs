@@ -50,7 +50,7 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
             }
             Sight::None => {
                 return Err(Error::Permission {
-                    problem: format!("reading rows of {} takes SELECT on the table", source.relation_name),
+                    problem: format!("reading rows of {} requires SELECT on the table", source.relation_name),
                 });
             }
         }
@@ -75,21 +75,22 @@ pub fn query_rows(request: &Request, question: &str) -> Result<Vec<RowHit>> {
 /// The reason why rows of another tenant's knowledge base are left out, and what the caller can have instead.
 fn of_others(kb_id: &str) -> String {
     format!(
-        "rows of the tables that knowledge base \"{kb_id}\" is made from are left out: who it is shared with does not see these tables; \
-         kb.query gives the texts that were found"
+        "rows of tables attached to knowledge base \"{kb_id}\" are left out, because a tenant that it is shared with \
+         cannot read these tables; kb.query returns the texts that were found"
     )
 }
 
 /// The reason why rows are left out, and what must be done.
 fn of_another_owner(table: &str) -> String {
-    format!("rows of {table} are left out: it has another owner, who must attach it again")
+    format!("rows of {table} are left out, because its owner has changed; the new owner must attach it again")
 }
 
 /// The reason why rows are left out, and how the caller can get them.
 fn left_out(source: &Source) -> String {
     format!(
-        "rows of {} are left out: its row-level security binds this role, and kb runs no policy of a table's owner with the rights \
-         of who asks; to read them, join kb.query with the table, whose key is external_id",
+        "rows of {} are left out, because row-level security of the table applies to this role, and kb does not run the \
+         policies of its owner with the caller's privileges; to read them, join kb.query with the table, whose key is \
+         external_id",
         source.relation_name
     )
 }

@@ -41,7 +41,7 @@ pub fn together(
 ) -> Result<Together> {
     let problem = |problem| Err(Error::Argument { argument: "kb_ids", problem });
     if kb_ids.len() > MOST {
-        return problem(format!("it has {}; at most {MOST} are asked at once", kb_ids.len()));
+        return problem(format!("it has {} elements; at most {MOST} are allowed", kb_ids.len()));
     }
     if let Some(wrong) = weights.and_then(|weights| weights_problem(weights, kb_ids.len())) {
         return Err(Error::Argument { argument: "weights", problem: wrong });
@@ -83,10 +83,10 @@ pub fn together(
 
 fn weights_problem(weights: &[f64], count: usize) -> Option<String> {
     if weights.len() != count {
-        return Some(format!("it has {} elements, kb_ids has {count}", weights.len()));
+        return Some(format!("it has {} elements, but kb_ids has {count}", weights.len()));
     }
     let wrong = weights.iter().find(|weight| !(**weight > 0.0 && **weight <= 1e6))?;
-    Some(format!("{wrong} is not above 0 and at most 1000000"))
+    Some(format!("{wrong} is not greater than 0 and at most 1000000"))
 }
 
 /// The measure by which the rows of these knowledge bases can be compared, or None if there is none.

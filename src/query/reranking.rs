@@ -19,7 +19,7 @@ pub fn rerank(
 ) -> Result<(Vec<Candidate>, Option<String>)> {
     let Some(wanted) = &target.retrieval.rerank else { return Ok((candidates, None)) };
     let Some(question) = question else {
-        let why = "the question is a vector, and has no words for a reranker to read";
+        let why = "the question is a vector, and a reranker needs its text";
         return Ok((candidates, Some(why.into())));
     };
     let chosen = match ask::choose(&wanted.reranker) {

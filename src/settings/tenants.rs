@@ -13,24 +13,24 @@ pub fn define() {
     for (name, what, setting) in [
         (
             c"kb.tenant_knowledge_bases",
-            c"Knowledge bases that a tenant may have by default.",
+            c"Sets the default maximum number of knowledge bases of a tenant.",
             &KNOWLEDGE_BASES,
         ),
         (
             c"kb.tenant_attached_tables",
-            c"Attached tables that a tenant may have by default.",
+            c"Sets the default maximum number of attached tables of a tenant.",
             &ATTACHED_TABLES,
         ),
         (
             c"kb.tenant_metadata_indexes",
-            c"Keys of metadata that a tenant may have indexed by default.",
+            c"Sets the default maximum number of indexed metadata keys of a tenant.",
             &METADATA_INDEXES,
         ),
     ] {
         GucRegistry::define_int_guc(
             name,
             what,
-            c"-1: as many as it likes. kb.set_quota sets it for one tenant; tenant '' has no limit by default.",
+            c"-1 means no limit. kb.set_quota sets the limit of a single tenant. Tenants '' and 'shared' have no limit by default.",
             setting,
             -1,
             i32::MAX,

@@ -45,7 +45,7 @@ pub struct WantedTable {
 }
 
 /// The advice for a table whose triggers would not report all changes.
-const RELATIVES: &str = "A statement fires the triggers of the table that it names only, so changes would be missed: attach the partitioned table, or a table of its own.";
+const RELATIVES: &str = "A statement fires only the triggers of the table that it names, so changes would be missed. Attach the partitioned table, or a table that neither inherits nor is inherited from.";
 
 /// The number of rows that are compared together after a condition changed.
 const BATCH: usize = 1000;
@@ -117,14 +117,15 @@ fn check_readers(kb: &KnowledgeBase) -> Result<()> {
         return Ok(());
     }
     let problem = format!(
-        "rows of other tenants could be read by nobody in knowledge base \"{}\", which belongs to tenant \"{}\"",
+        "other tenants could not read their rows in knowledge base \"{}\", which belongs to tenant \"{}\"",
         kb.id, kb.tenant_id
     );
     if kb.tenant_id.is_empty() {
         return Err(Error::State {
             problem,
             hint: format!(
-                "Make it for all tenants (SET kb.tenant = '{SHARED}', then kb.create_knowledge_base), have kb_admin move it there (kb.move_knowledge_base), or share it with them first (kb.share)."
+                "Create it for all tenants (SET kb.tenant = '{SHARED}', then kb.create_knowledge_base), ask a member of \
+                 kb_admin to move it there (kb.move_knowledge_base), or share it with these tenants first (kb.share)."
             ),
         });
     }
@@ -181,7 +182,7 @@ fn check_table(table: &UserTable) -> Result<()> {
         "v" => {
             return refuse(
                 format!("{name} is a view"),
-                "Attach the tables that it reads; published_when and a template say what it would.",
+                "Attach the tables that it reads; published_when and a template can express what the view does.",
             );
         }
         "m" => {
@@ -193,22 +194,22 @@ fn check_table(table: &UserTable) -> Result<()> {
         "f" => {
             return refuse(
                 format!("{name} is a foreign table"),
-                "It tells of no changes: copy it into a table, and attach that.",
+                "Changes of a foreign table cannot be detected. Copy it into a table, and attach that table.",
             );
         }
-        _ => return refuse(format!("{name} is no table"), "Attach a table."),
+        _ => return refuse(format!("{name} is not a table"), "Attach a table."),
     }
     if table.has_relatives {
-        return refuse(format!("{name} is a partition or inherits"), RELATIVES);
+        return refuse(format!("{name} is a partition or takes part in inheritance"), RELATIVES);
     }
     if table.is_temporary {
         return refuse(
             format!("{name} is a temporary table"),
-            "Only its own session sees its rows: attach a permanent one.",
+            "Only the session that created it can read its rows. Attach a permanent table.",
         );
     }
     if ["kb", "pg_catalog", "information_schema"].contains(&table.schema.as_str()) {
-        return refuse(format!("{name} belongs to the system"), "Attach a table of your own.");
+        return refuse(format!("{name} is a system table"), "Attach a table of your own.");
     }
     if !table.is_own {
         return Err(Error::Permission { problem: format!("table {name} belongs to another role") });
@@ -216,7 +217,7 @@ fn check_table(table: &UserTable) -> Result<()> {
     if table.key.is_empty() {
         return refuse(
             format!("table {name} has no primary key"),
-            "A document is named by its row's key: ALTER TABLE … ADD PRIMARY KEY (…).",
+            "The key of a row becomes the external_id of its document. Add one with ALTER TABLE ... ADD PRIMARY KEY (...).",
         );
     }
     Ok(())
@@ -256,10 +257,10 @@ fn check_config(table: &UserTable, wanted: WantedTable, embedder: Option<&Embedd
     if let (Some(column), Some(embedder)) = (wanted.adopt, embedder) {
         match table::vector_dimension(table.relation, &column)? {
             None => {
-                problems.push(format!("adopt: there is no column \"{column}\" of type vector or halfvec"))
+                problems.push(format!("adopt: column \"{column}\" of type vector or halfvec does not exist"))
             }
             Some(found) if found.is_some_and(|found| found != embedder.dimension) => problems.push(format!(
-                "adopt: column \"{column}\" holds vectors of {} dimensions, those of embedder \"{}\" have {}",
+                "adopt: column \"{column}\" has vectors of {} dimensions, but those of embedder \"{}\" have {}",
                 found.unwrap_or(0),
                 embedder.id,
                 embedder.dimension
@@ -281,7 +282,7 @@ fn check_config(table: &UserTable, wanted: WantedTable, embedder: Option<&Embedd
     }
     for (argument, column) in named {
         if trigger::column(table.relation, column).is_none() {
-            problems.push(format!("{argument}: there is no column \"{column}\""));
+            problems.push(format!("{argument}: column \"{column}\" does not exist"));
         }
     }
     if let Some(text) = &wanted.published_when {
@@ -289,7 +290,8 @@ fn check_config(table: &UserTable, wanted: WantedTable, embedder: Option<&Embedd
         let condition = as_role_of_name(&table.owner, || Condition::parse_argument(table.relation, text))?;
         if condition.is_mutable() {
             problems.push(
-                "published_when: it calls a function that is not IMMUTABLE; a row must be published until it changes".into(),
+                "published_when: it calls a function that is not IMMUTABLE, so its result could change while the row \
+                 does not".into(),
             );
         }
         match condition.columns() {

@@ -15,11 +15,12 @@ pub fn located(source: Source) -> Result<Source> {
     let Source { source_no, kb_id, relation_name, .. } = &source;
     let found = table::locate(&source)?;
     let problem = match &found {
-        None => "is gone, or its triggers are",
+        None => "was dropped, or its triggers were",
         Some(found) if found.has_relatives => {
-            "is a partition or inherits by now: statements on the other tables fire none of its triggers"
+            "has become a partition or takes part in inheritance, and statements on the other tables do not fire its \
+             triggers"
         }
-        Some(found) if !found.is_same_owner => "has another owner, who must attach it again",
+        Some(found) if !found.is_same_owner => "has another owner now, who must attach it again",
         Some(Located { relation, name, .. }) => {
             if *relation != source.relation || name != relation_name {
                 as_owner(|| catalog::set_relation(*source_no, *relation, name))?;
@@ -30,7 +31,7 @@ pub fn located(source: Source) -> Result<Source> {
     Err(Error::State {
         problem: format!("table {relation_name} of knowledge base \"{kb_id}\" {problem}"),
         hint: format!(
-            "Attach it again (kb.attach_table), or let go of it: kb.detach_table('{kb_id}', {}).",
+            "Attach it again (kb.attach_table), or detach it: kb.detach_table('{kb_id}', {}).",
             found.map_or(source.relation, |found| found.relation)
         ),
     })
@@ -104,8 +105,8 @@ pub fn refusal(source: &Source, tenant_id: &str) -> Option<String> {
             // The role acted for the knowledge base's tenant at that time; of other tenants nothing is known.
             None if tenant_id == source.tenant_id => None,
             None => Some(format!(
-                "role \"{name}\", which attached the table, is gone, and whether it may act for the row's tenant is not known: attach \
-                 the table again"
+                "role \"{name}\", which attached the table, no longer exists, so it is not known whether it may act for \
+                 the row's tenant; attach the table again"
             )),
         }
     })

@@ -47,9 +47,9 @@ pub fn tables_altered(event: &DdlEvent) -> Result<()> {
     match followed {
         Err(error) if is_cancel(&error) => Err(error),
         Err(error) => {
-            report::log(&format!("what was done to attached tables is not followed: {error}"));
+            report::log(&format!("a change of attached tables could not be recorded: {error}"));
             report::warning(
-                "what was done to attached tables is not followed; kb.reconcile mends what is missed",
+                "a change of attached tables could not be recorded; kb.reconcile repairs what is missed",
             );
             Ok(())
         }

@@ -19,15 +19,13 @@ pub fn bind_role(role_name: &str, tenant: &str) -> Result<bool> {
         None => return Err(Error::NotFound { what: ObjectKind::Role, id: role_name.into() }),
         Some(true) => {
             return refused(format!(
-                "\"{role_name}\" is a superuser or has BYPASSRLS: row-level security does not bind it"
+                "\"{role_name}\" is a superuser or has BYPASSRLS, so row-level security does not apply to it"
             ));
         }
         Some(false) => {}
     }
     if GROUPS.contains(&role_name) {
-        return refused(format!(
-            "all users of kb have the rights of \"{role_name}\": bind roles of your own"
-        ));
+        return refused(format!("all users of kb have the privileges of \"{role_name}\"; bind another role"));
     }
     as_owner(|| bindings::bind(role_name, tenant))
 }
@@ -43,7 +41,7 @@ fn check_caller() -> Result<()> {
     match bindings::allowed() {
         None => Ok(()),
         Some(_) => Err(Error::Permission {
-            problem: "a role that is bound to tenants does not say what roles are bound to".into(),
+            problem: "a role that is bound to tenants cannot bind or unbind roles".into(),
         }),
     }
 }

@@ -19,7 +19,7 @@ pub fn allowed(what: &str) -> Result<Option<i64>> {
 pub fn set_quota(tenant: &str, wanted: Quota) -> Result<()> {
     if bindings::allowed().is_some() {
         return Err(Error::Permission {
-            problem: "a role that is bound to tenants does not say what tenants may have".into(),
+            problem: "a role that is bound to tenants cannot set quotas".into(),
         });
     }
     if let Some(problem) = id::tenant_problem(tenant) {

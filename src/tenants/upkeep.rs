@@ -23,7 +23,7 @@ impl Upkeep for Quotas {
                 Ok(())
             });
             if let Err(error) = settled {
-                log.write("what a tenant with a quota has cannot be counted now", &error);
+                log.write("worker cannot count what a tenant with a quota stores", &error);
             }
         }
         Ok(())

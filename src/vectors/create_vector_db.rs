@@ -29,7 +29,7 @@ fn check(id: &str, kind: &str, dimension: i32, metric: &str, config: &Value) -> 
         if let Some(table) = &config.table
             && table.strip_prefix("vectors_").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()))
         {
-            problems.push(format!("config.table: \"{table}\" is a name that kb gives by itself"));
+            problems.push(format!("config.table: \"{table}\" is reserved for tables that kb creates itself"));
         }
     }
     let (Some(kind), Some(metric), Some(by_dimension), Some(config), true) =

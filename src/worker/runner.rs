@@ -174,7 +174,7 @@ impl Worker {
             match moved {
                 Ok(_) if self.clock.leaving.is_some_and(|since| self.may_leave(since)) => {
                     if let Err(error) = txn::in_txn(|| queue::release_all(Duration::ZERO, None, false)) {
-                        report::log(&format!("worker cannot give jobs back: {error}"));
+                        report::log(&format!("worker cannot return jobs to the queue: {error}"));
                     }
                     return Left::Early;
                 }
@@ -202,7 +202,7 @@ impl Worker {
                 }
                 // Only this round is lost.
                 Err(error) if error.is_conflict() => {
-                    self.log.write("worker waits for somebody's lock", &error);
+                    self.log.write("worker waits for a lock of another session", &error);
                     self.pause();
                 }
                 Err(error) => {

@@ -62,7 +62,7 @@ fn kb_wait_refuses_to_wait_for_its_own_transaction() {
     db.run("ROLLBACK; SELECT kb.wait('k', 30)");
     // Nor for a run that its own statement began.
     let fault = db.fault("SELECT kb.wait(kb.ingest('k'), 30)");
-    assert_eq!((fault.code.as_str(), fault.text.contains("COMMIT first")), ("55000", true));
+    assert_eq!((fault.code.as_str(), fault.text.contains("Commit first")), ("55000", true));
 }
 
 #[test]

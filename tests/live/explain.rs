@@ -45,16 +45,16 @@ fn a_chunk_that_is_not_in_an_answer_has_its_stage_and_reason() {
         let (found, why) = why(&mut db, query, arguments);
         assert!(found == stage && why.contains(words), "{arguments}: {found}: {why}");
     };
-    told("1, external_id => 'boats'", "recall", "and 1 were looked for");
+    told("1, external_id => 'boats'", "recall", "and the number of candidates is 1");
     told("9, external_id => 'old', filter => '{\"year\": 2000}'", "filter", "does not pass the filter");
     told("9, external_id => 'bread', min_score => 0.5", "shape", "is below min_score");
-    told("9, external_id => 'bread', mode => 'keyword'", "recall", "does not hold the words");
+    told("9, external_id => 'bread', mode => 'keyword'", "recall", "does not contain the words");
     told("9, external_id => 'old', mode => 'keyword', options => '{\"bm25\": {\"b\": 0}}'", "", "");
     told("2, external_id => 'bread', mode => 'hybrid'", "shape", "and top_k is 2");
     told(
         "9, external_id => 'boats', max_tokens => 8",
         "shape",
-        "does not fit into what better rows leave of max_tokens, 8",
+        "does not fit into the part of max_tokens (8) that better rows leave",
     );
     told("9, external_id => 'old', options => '{\"collapse\": 0.3}'", "diversity", "resembles");
     told("2, external_id => 'old', options => '{\"mmr\": {\"lambda\": 0.1}}'", "diversity", "mmr");
@@ -69,7 +69,7 @@ fn a_chunk_that_is_not_in_an_answer_has_its_stage_and_reason() {
     let chunk: String = db.one("SELECT chunk_id::text FROM kb.chunks JOIN kb.documents USING (document_id) WHERE external_id = 'bread'");
     assert_eq!(why(&mut db, query, &format!("1, chunk_id => '{chunk}'")).0, "recall");
     let nobody = explained(&mut db, query, "1, chunk_id => '00000000-0000-0000-0000-000000000000'");
-    assert!(nobody["asked_about"]["why"].as_str().unwrap().contains("no chunk of this id"));
+    assert!(nobody["asked_about"]["why"].as_str().unwrap().contains("no chunk with this id"));
     let fault = db.fault(&format!("SELECT kb.explain('k', 'x', external_id => 'a', chunk_id => '{chunk}')"));
     assert_eq!(fault.code, "22023", "{fault:?}");
 
@@ -85,7 +85,7 @@ fn a_chunk_that_is_not_in_an_answer_has_its_stage_and_reason() {
     let about = explained(&mut db, query, "9, external_id => 'boats'")["asked_about"].clone();
     assert_eq!(
         (&about["why"], &about["status"]),
-        (&json!("it has no chunks: it is failed: it is torn"), &json!(["failed"]))
+        (&json!("it has no chunks; its status is failed: it is torn"), &json!(["failed"]))
     );
 
     // Before it is processed.
@@ -94,7 +94,7 @@ fn a_chunk_that_is_not_in_an_answer_has_its_stage_and_reason() {
     let about = explained(&mut db, query, "9, external_id => 'waits'")["asked_about"].clone();
     assert_eq!(
         (&about["why"], &about["status"]),
-        (&json!("it has no chunks: it is pending"), &json!(["pending"]))
+        (&json!("it has no chunks; its status is pending"), &json!(["pending"]))
     );
     db.run("ROLLBACK");
 

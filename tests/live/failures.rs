@@ -193,7 +193,7 @@ fn documents_that_a_full_disk_delays_are_processed_when_there_is_room() {
     );
     let documents = texts::documents(0..40, 10);
     db.put_all("k", &documents);
-    let complaints = || cluster.log().matches("worker cannot give jobs back").count();
+    let complaints = || cluster.log().matches("worker cannot return jobs to the queue").count();
     until(SOON, "the worker says so", || complaints() >= 2);
     assert_eq!(db.count("kb.jobs WHERE attempts <= 1"), 40);
     // Now they can be given back, and the reason why they wait can be seen.
@@ -227,7 +227,8 @@ fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
     let says =
         format!("kb.health() WHERE component = 'tables' AND status = 'error' AND detail LIKE '%{table}%'");
     assert_eq!(db.count(&says), 1);
-    let logged = |line: &str| line.contains("documents failed for good: relation") && line.contains("42P01");
+    let logged =
+        |line: &str| line.contains("documents failed permanently: relation") && line.contains("42P01");
     until(SOON, "the log says so", || cluster.log().lines().any(logged));
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
     db.run(&format!("SELECT kb.wait({run}::bigint, 60)"));

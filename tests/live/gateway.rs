@@ -50,7 +50,7 @@ fn a_gateway_that_says_nothing_is_given_up_on_and_costs_no_attempt() {
     signal(gateway, libc::SIGSTOP);
     until(LONG, "the worker gives up", || cluster.log().contains("worker: the kb gateway does not answer"));
     until(SOON, "the jobs are given back", || {
-        db.count("kb.jobs WHERE error LIKE 'the worker met a fault%'") == 5
+        db.count("kb.jobs WHERE error LIKE 'the worker encountered an error%'") == 5
     });
     assert_eq!(db.one::<i32>("SELECT max(attempts) FROM kb.jobs"), 0);
     stub.hold(false);

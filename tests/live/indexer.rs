@@ -194,7 +194,7 @@ fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
     db.wait("k");
     let table = vector_table(&mut db, "k");
     until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
-    let line = format!("cannot tell whether table {broken} (knowledge base \"broken\") wants an index");
+    let line = format!("cannot determine whether table {broken} (knowledge base \"broken\") needs an index");
     until(SOON, "the other one is in the log", || cluster.log().contains(&line));
 }
 

@@ -66,7 +66,7 @@ fn a_key_is_in_no_context_of_an_error_warning_or_notice() {
         db.fault(&format!("DO $do$ BEGIN PERFORM kb.set_secret('n', '{KEY}'); PERFORM 1/0; END $do$"));
     assert!(fault.text.contains("SELECT 1/0") && !fault.text.contains(MARK), "{fault:?}");
     let log = cluster.log();
-    assert!(log.contains("statements are being logged") && log.contains("was given for another host"));
+    assert!(log.contains("this server logs statements") && log.contains("was given for another host"));
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(MARK)).collect();
     assert!(lines.is_empty(), "{lines:?}");
 }

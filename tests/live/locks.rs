@@ -102,7 +102,9 @@ fn a_lock_on_the_queue_itself_loses_nothing_that_was_paid_for() {
     let mut open = cluster.connect(APP);
     open.run("BEGIN; LOCK TABLE kb.jobs IN ACCESS EXCLUSIVE MODE");
     stub.hold(false);
-    until(SOON, "the worker says so", || cluster.log().contains("worker waits for somebody's lock"));
+    until(SOON, "the worker says so", || {
+        cluster.log().contains("worker waits for a lock of another session")
+    });
     open.run("COMMIT");
     db.wait("k");
     assert_sound(&mut db, "k", 3, 0);
@@ -131,7 +133,9 @@ fn an_open_edit_that_delays_a_switch_of_builds_delays_no_other_run() {
     open.put("k", "small", "Edited in a transaction that stays open.");
     stub.hold(false);
     until(SOON, "the large one is done, too", || db.count(&job("large")) == 0);
-    until(SOON, "the build cannot be switched to", || cluster.log().contains("cannot be switched to now"));
+    until(SOON, "the build cannot be switched to", || {
+        cluster.log().contains("worker cannot switch to build")
+    });
     db.run("SELECT kb.ingest('other')");
     db.wait("other");
     assert_sound(&mut db, "other", 1, 0);
@@ -299,7 +303,7 @@ fn a_query_during_the_drop_of_its_knowledge_base_gets_an_error_and_no_empty_answ
         drops.run("COMMIT");
         let fault = asked.join().unwrap();
         assert_eq!(fault.code, "55000", "{fault:?}");
-        assert!(fault.message.contains("were removed meanwhile"), "{fault:?}");
+        assert!(fault.message.contains("have been removed meanwhile"), "{fault:?}");
     });
 }
 

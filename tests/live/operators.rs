@@ -78,7 +78,7 @@ fn health_names_the_transaction_that_an_index_build_waits_for() {
     db.run("CREATE ROLE reader LOGIN; GRANT kb_reader TO reader");
     let mut reader = cluster.connect_as(APP, "reader");
     let says = format!(
-        "kb.health() WHERE component = 'indexes' AND status = 'warning' AND detail ~ 'process {pid}, whose transaction is open for [0-9]+ s$'"
+        "kb.health() WHERE component = 'indexes' AND status = 'warning' AND detail ~ 'process {pid}, whose transaction has been open for [0-9]+ s$'"
     );
     until(LONG, "kb.health() names it", || reader.count(&says) == 1);
     other.run("COMMIT");
@@ -95,7 +95,7 @@ fn health_warns_before_process_slots_are_short() {
     db.put("k", "d", "Ships lie in the harbor.");
     db.wait("k");
     // A gateway, a launcher, a worker, an indexer; two parallel workers; one for logical replication.
-    let fits = "kb.health() WHERE component = 'processes' AND status = 'ok' AND detail LIKE '7 of max_worker_processes 8 may be wanted: 4 for kb in 1 databases%'";
+    let fits = "kb.health() WHERE component = 'processes' AND status = 'ok' AND detail LIKE '7 of max_worker_processes = 8 may be needed: 4 for kb in 1 databases%'";
     assert_eq!(db.count(fits), 1);
     cluster.create_database("second");
     let mut second = cluster.connect("second");
@@ -103,7 +103,7 @@ fn health_warns_before_process_slots_are_short() {
     second.create_kb("k", "hash", "{}");
     second.put("k", "d", "Ships lie in the harbor.");
     second.wait("k");
-    let warns = "kb.health() WHERE component = 'processes' AND status = 'warning' AND detail LIKE '9 of max_worker_processes 8 may be wanted: 6 for kb in 2 databases%'";
+    let warns = "kb.health() WHERE component = 'processes' AND status = 'warning' AND detail LIKE '9 of max_worker_processes = 8 may be needed: 6 for kb in 2 databases%'";
     assert_eq!(db.count(warns), 1);
     assert_eq!(second.count(warns), 1);
 }

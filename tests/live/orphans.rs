@@ -175,7 +175,7 @@ fn no_statement_parts_a_vector_from_its_chunk() {
         assert!(db.one::<String>(tables).contains("has no trigger vector_written"), "{state}");
     }
     db.run(&format!("ALTER TABLE {table} ENABLE TRIGGER vector_written"));
-    assert_eq!(db.one::<String>(tables), "every vector table is there");
+    assert_eq!(db.one::<String>(tables), "every vector table exists");
 }
 
 #[test]

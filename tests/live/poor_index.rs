@@ -63,7 +63,7 @@ fn ef_search_auto_finds_every_document_by_its_text_even_if_the_index_misses_many
     until(LONG, "kb.health() tells", || hint(&mut db) != "ok: ");
     assert_eq!(
         hint(&mut db),
-        "warning: Measure again (kb.measure_recall): then an index is built again with more edges."
+        "warning: Measure again (kb.measure_recall); the index is then rebuilt with more edges."
     );
 }
 
@@ -78,7 +78,7 @@ fn a_poor_index_of_many_vectors_is_built_again_with_more_edges() {
     let with_auto: f64 = db.one(measure);
     assert!(with_auto < 0.97, "{with_auto}");
     let while_building = hint(&mut db);
-    assert!(while_building.starts_with("warning: An index is being built again"), "{while_building}");
+    assert!(while_building.starts_with("warning: An index is being rebuilt"), "{while_building}");
     let table = vector_table(&mut db, "k");
     let edges = format!(
         "SELECT coalesce(max(o.option_value::int), 16) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid

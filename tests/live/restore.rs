@@ -254,7 +254,7 @@ fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again()
          UPDATE notices SET body = 'Notice to everybody: rain.' WHERE id = 3",
     );
     until(SOON, "it is told of both tables", || {
-        moved.count("kb.sources WHERE error LIKE '%has another owner, who must attach it again%'") == 2
+        moved.count("kb.sources WHERE error LIKE '%has another owner now, who must attach it again%'") == 2
     });
     let warned = "kb.health() WHERE component = 'sources' AND status = 'warning'";
     assert_eq!(moved.count(warned), 1);

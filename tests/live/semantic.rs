@@ -60,7 +60,7 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
     for (chunking, problem) in [
         (r#"{"strategy": "semantic", "overlap": 5}"#, "must be 0"),
         (r#"{"strategy": "semantic", "percentile": 100}"#, "percentile"),
-        (r#"{"percentile": 90}"#, "strategy semantic only"),
+        (r#"{"percentile": 90}"#, "only with strategy semantic"),
     ] {
         let fault =
             db.fault(&format!("SELECT kb.create_knowledge_base('no', 'hash', chunking => '{chunking}')"));

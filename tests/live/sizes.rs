@@ -98,7 +98,7 @@ fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
     let fault =
         a.fault(&format!("SELECT kb.put_document('k', 'd', 'A text.', title => repeat('x', {LONG}))"));
     assert_eq!(fault.message, "title of document \"d\" is too long");
-    assert!(fault.text.contains("It has 5000000 bytes; at most 4000 are taken."), "{fault:?}");
+    assert!(fault.text.contains("It has 5000000 bytes; at most 4000 are allowed."), "{fault:?}");
     assert!(fault.text.contains("Shorten it"), "{fault:?}");
     // Values of the greatest permitted length are accepted.
     db.run("SELECT kb.set_quota('a')");
@@ -120,7 +120,7 @@ fn a_row_whose_title_is_too_long_is_listed_and_one_that_its_text_has_is_cut() {
     assert_eq!(
         db.all::<String>("SELECT external_id || ' ' || sqlstate || ' ' || error FROM kb.failures"),
         [
-            "2 54000 title of document \"2\" is too long: It has 3000000 bytes; at most 4000 are taken. (Shorten it; what is to be found belongs in the content.)"
+            "2 54000 title of document \"2\" is too long: It has 3000000 bytes; at most 4000 are allowed. (Shorten it; text that is to be found belongs in the content.)"
         ]
     );
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 1);

@@ -124,9 +124,9 @@ fn a_text_without_a_valid_vector_fails_alone_and_no_other_is_paid_for_twice() {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for provider in names(ServiceKind::Embedder) {
         for (fault, wrong, says) in [
-            (Fault::Empty, 0, "an empty vector came back"),
+            (Fault::Empty, 0, "the provider returned an empty vector"),
             (Fault::Null, 0, "not a number"),
-            (Fault::WrongDimension, 20, "vectors of dimension 9 came back, not 8"),
+            (Fault::WrongDimension, 20, "the provider returned vectors of dimension 9 instead of 8"),
         ] {
             let stub = Stub::start(Options { key: Some(KEY.into()), ..Options::default() });
             let gateway = anywhere();
@@ -169,7 +169,10 @@ fn if_every_vector_is_wrong_the_error_is_one_of_the_endpoint() {
     let wrong = errors(gateway.ask(&embedder, Kind::Document, &["a", "b"]).unwrap());
     for error in &wrong {
         assert!(matches!(error, Error::Provider { passing: false, .. }), "{error}");
-        assert!(error.to_string().contains("vectors of dimension 8 came back, not 9"), "{error}");
+        assert!(
+            error.to_string().contains("the provider returned vectors of dimension 8 instead of 9"),
+            "{error}"
+        );
     }
     assert_eq!((wrong.len(), stub.request_count()), (2, 1));
     // The failure of a single text does not show what is at fault, so it counts as passing.

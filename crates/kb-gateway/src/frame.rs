@@ -113,7 +113,9 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
             // Only short questions may use the memory of questions.
             return match head.urgency {
                 Urgency::Bulk => Ok(()),
-                _ => Err(Error::Internal("a request is not as urgent as it says".into())),
+                _ => Err(Error::Internal(
+                    "a request does not have the urgency that its frame announces".into(),
+                )),
             };
         }
         _ => return Ok(()),
@@ -135,7 +137,7 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
     }
     let is_as_announced = *urgency == head.urgency;
     if !is_as_announced || *urgency == Urgency::Query && Urgency::of(texts) != Urgency::Query {
-        return Err(Error::Internal("a request is not as urgent as it says".into()));
+        return Err(Error::Internal("a request does not have the urgency that its frame announces".into()));
     }
     Ok(())
 }

@@ -88,10 +88,10 @@ impl Config {
             || self.hidden_size == 0
             || !self.hidden_size.is_multiple_of(self.num_attention_heads)
         {
-            return Err("config.json: hidden_size is no multiple of num_attention_heads".into());
+            return Err("config.json: hidden_size is not a multiple of num_attention_heads".into());
         }
         if self.position_embedding_type.as_deref().is_some_and(|t| t != "absolute") {
-            return Err("config.json: kb runs position_embedding_type \"absolute\" only".into());
+            return Err("config.json: kb supports only position_embedding_type \"absolute\"".into());
         }
         Ok(())
     }

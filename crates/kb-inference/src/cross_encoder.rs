@@ -49,7 +49,9 @@ impl CrossEncoder {
         let fail = |problem: String| Error::ModelFiles { model: model.to_string(), problem };
         let files = ModelFiles::open(model_dir, model)?;
         if files.architecture != Architecture::Bert {
-            return Err(fail("is no cross-encoder: kb runs those of a BERT or a model like it".into()));
+            return Err(fail(
+                "is not a cross-encoder of a supported architecture (BERT or a similar model)".into(),
+            ));
         }
         let (_, metadata) =
             open_weights(&files.weights).and_then(|mut file| read_header(&mut file)).map_err(fail)?;
@@ -58,10 +60,12 @@ impl CrossEncoder {
             Some(shape) => {
                 let labels = shape.first().copied().unwrap_or(0);
                 Err(fail(format!(
-                    "is no cross-encoder that gives one score: it tells {labels} classes apart"
+                    "is not a cross-encoder with a single score; it distinguishes {labels} classes"
                 )))
             }
-            None => Err(fail(format!("is no cross-encoder: its weights lack the tensor \"{}\"", HEADS[0]))),
+            None => {
+                Err(fail(format!("is not a cross-encoder: its weights lack the tensor \"{}\"", HEADS[0])))
+            }
         }
     }
 
@@ -99,7 +103,7 @@ impl CrossEncoder {
         let tokenizer = open_tokenizer(&files.tokenizer).map_err(fail)?;
         let (opening, closing) = around(&tokenizer);
         if (opening.len(), closing.len()) != (1, 1) {
-            return Err(fail("tokenizer.json does not put one token before and one behind a text".into()));
+            return Err(fail("tokenizer.json must add one token before and one after a text".into()));
         }
         let limit = least(files.max_tokens, reranker.config.max_input_tokens).unwrap_or(usize::MAX);
         Ok(CrossEncoder { tokenizer, opening, closing, limit, encoder, pooler, classifier, hidden, family })

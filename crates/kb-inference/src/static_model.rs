@@ -29,7 +29,7 @@ impl StaticModel {
         let tokens = Tokens::load(embedder, files)?;
         let mut file = Weights::open(&files.weights).map_err(fail)?;
         let name = matrix_name(&file.metadata)
-            .ok_or_else(|| fail("its weights hold no matrix of token vectors".into()))?;
+            .ok_or_else(|| fail("its weights contain no matrix of token vectors".into()))?;
         let matrix = file.matrix(&name).map_err(fail)?;
         let weights = match file.has("weights") {
             true => Some(file.f32s("weights").map_err(fail)?.0),

@@ -31,7 +31,7 @@ impl Tokens {
             return Err(Error::ModelFiles {
                 model: embedder.model.clone(),
                 problem: format!(
-                    "tokenizer.json puts {special} special tokens around a text where its architecture has {}",
+                    "tokenizer.json adds {special} special tokens to a text, but the model's architecture requires {}",
                     files.special_tokens
                 ),
             });

@@ -106,7 +106,7 @@ impl Weights {
                 .chunks_exact(4)
                 .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize)
                 .collect()),
-            other => Err(format!("tensor \"{name}\" holds {other:?} where whole numbers belong")),
+            other => Err(format!("tensor \"{name}\" holds {other:?} instead of whole numbers")),
         }
     }
 

@@ -79,13 +79,13 @@ pub fn parse(queries: &str, qrels: &str) -> Result<(Vec<EvalQuestion>, usize), V
 
 fn question(line: &str) -> Result<EvalQuestion, String> {
     let Line { _id: id, text } = serde_json::from_str(line)
-        .map_err(|_| "it is no JSON object with the texts _id and text".to_string())?;
+        .map_err(|_| "it is not a JSON object with the strings _id and text".to_string())?;
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
         return Err(format!("_id: {problem}"));
     }
     // JSON strings may contain NUL, but texts in PostgreSQL may not.
     if id.contains('\0') || text.contains('\0') {
-        return Err("it holds a NUL character".into());
+        return Err("it contains a NUL character".into());
     }
     if text.trim().is_empty() {
         return Err("text is empty".into());
@@ -98,7 +98,7 @@ fn judgement(line: &str) -> Result<(&str, Judgement), String> {
     let (Some(query), Some(document), Some(score), None) =
         (columns.next(), columns.next(), columns.next(), columns.next())
     else {
-        return Err("it must have three columns, with tabs between them: query-id, corpus-id, score".into());
+        return Err("it must have three columns separated by tabs: query-id, corpus-id, score".into());
     };
     if let Some(problem) = id::problem(document, id::MAX_EXTERNAL_BYTES) {
         return Err(format!("corpus-id: {problem}"));
@@ -107,7 +107,7 @@ fn judgement(line: &str) -> Result<(&str, Judgement), String> {
         Ok(grade) if (-1000..=1000).contains(&grade) => {
             Ok((query, Judgement { external_id: document.into(), grade, span: None }))
         }
-        _ => Err(format!("score \"{score}\" is no whole number from -1000 to 1000")),
+        _ => Err(format!("score \"{score}\" is not a whole number from -1000 to 1000")),
     }
 }
 

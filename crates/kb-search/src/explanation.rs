@@ -120,19 +120,19 @@ fn reason(stage: &str, place: usize, bounds: &AnswerBounds, reranked: Option<&(u
         "shape" if place > bounds.top_k && reranked.is_some_and(|(before, after)| before < after) => {
             let (before, after) = reranked.copied().unwrap_or_default();
             format!(
-                "the reranker put it at place {after}, it was {before}; it is candidate {place}, and top_k is {}",
+                "the reranker moved it from place {before} to place {after}; it is candidate {place}, and top_k is {}",
                 bounds.top_k
             )
         }
-        "diversity" => "rows that are as relevant are less like one another (mmr)".to_string(),
+        "diversity" => "equally relevant rows are less similar to one another (mmr)".to_string(),
         "shape" if place > bounds.top_k => format!("it is candidate {place}, and top_k is {}", bounds.top_k),
         "shape" => match bounds.max_tokens {
             Some(most) => format!(
-                "it is candidate {place}, and does not fit into what better rows leave of max_tokens, {most}"
+                "it is candidate {place}, and does not fit into the part of max_tokens ({most}) that better rows leave"
             ),
             None => format!("it is candidate {place}"),
         },
-        "surround" => "it is in the row of another chunk that it meets".to_string(),
+        "surround" => "it is part of the row of an adjacent chunk".to_string(),
         _ => format!("it is candidate {place}"),
     }
 }
@@ -164,7 +164,10 @@ mod tests {
             told,
             [
                 ("fuse", same.as_str()),
-                ("shape", "it is candidate 2, and does not fit into what better rows leave of max_tokens, 9"),
+                (
+                    "shape",
+                    "it is candidate 2, and does not fit into the part of max_tokens (9) that better rows leave"
+                ),
                 ("shape", "it is candidate 3, and top_k is 2"),
                 ("shape", "its score 0.2 is below min_score, 0.5"),
             ]
@@ -186,8 +189,8 @@ mod tests {
         assert_eq!(
             told,
             [
-                "the reranker put it at place 2, it was 1; it is candidate 2, and top_k is 1",
-                "the reranker put it at place 3, it was 2; it is candidate 3, and top_k is 1",
+                "the reranker moved it from place 1 to place 2; it is candidate 2, and top_k is 1",
+                "the reranker moved it from place 2 to place 3; it is candidate 3, and top_k is 1",
             ]
         );
     }

@@ -57,7 +57,7 @@ impl Request {
         if let Some(k) = top_k
             && !(1..=MAX_TOP_K).contains(&i64::from(k))
         {
-            return argument("top_k", format!("{k} is not in 1 to {MAX_TOP_K}"));
+            return argument("top_k", format!("{k} is not between 1 and {MAX_TOP_K}"));
         }
         if let Some(score) = min_score
             && !score.is_finite()

@@ -85,7 +85,9 @@ pub fn mark_without_phrases(hits: &mut [Hit]) {
         add_to_locator(
             hit,
             "phrase_status",
-            json!("no chunk has the quoted words one after the other, so all words answer alone"),
+            json!(
+                "no chunk contains the quoted words in that order, so each word is searched for separately"
+            ),
         );
     }
 }
@@ -93,7 +95,7 @@ pub fn mark_without_phrases(hits: &mut [Hit]) {
 /// Adds to each locator that only the words at the beginning of a long question were searched for.
 pub fn mark_words_left_out(hits: &mut [Hit], count: usize) {
     for hit in hits {
-        let status = format!("{count} different words at the end of the question were not looked for");
+        let status = format!("{count} distinct words at the end of the question were ignored");
         add_to_locator(hit, "words_status", json!(status));
     }
 }

@@ -121,7 +121,7 @@ impl Chunking {
         {
             fields.problem(
                 "tokenizer",
-                format_args!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"),
+                format_args!("\"{name}\" is not an OpenAI model or encoding that tiktoken knows"),
             );
         }
         let context = fields.text("context").and_then(|text| {
@@ -141,8 +141,8 @@ impl Chunking {
                 fields.problem(
                     "size",
                     format_args!(
-                        "{size} tokens are more than the {limit} that the embedder's model reads{}",
-                        if beside > 0 { " beside a context" } else { "" }
+                        "{size} tokens exceed the {limit} that the embedder's model reads{}",
+                        if beside > 0 { " in addition to a context" } else { "" }
                     ),
                 );
                 size
@@ -159,7 +159,7 @@ impl Chunking {
         }
         let given_percentile = fields.integer("percentile", 1, 99).map(|n| n as u8);
         if given_percentile.is_some() && !is_semantic {
-            fields.problem("percentile", format_args!("is taken with strategy semantic only"));
+            fields.problem("percentile", format_args!("is allowed only with strategy semantic"));
         }
         let percentile = is_semantic.then(|| given_percentile.unwrap_or(DEFAULT_PERCENTILE));
         if overlap > size / 2 {
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn a_chunk_longer_than_the_model_reads_is_refused() {
         let problems = Chunking::parse(&json!({"size": 300}), Some(254)).unwrap_err();
-        assert!(problems[0].contains("300 tokens are more than the 254"), "{problems:?}");
+        assert!(problems[0].contains("300 tokens exceed the 254"), "{problems:?}");
     }
 
     #[test]

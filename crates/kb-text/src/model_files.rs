@@ -69,7 +69,8 @@ impl ModelFiles {
             Some("bert" | "roberta" | "xlm-roberta" | "distilbert") => Architecture::Bert,
             Some(other) => {
                 return Err(format!(
-                    "config.json says model_type \"{other}\"; kb runs bert, roberta, xlm-roberta, distilbert and model2vec (or a bare matrix of token vectors, without config.json)"
+                    "config.json has model_type \"{other}\"; supported are bert, roberta, xlm-roberta, distilbert and \
+                     model2vec (or a bare matrix of token vectors, without config.json)"
                 ));
             }
         };
@@ -125,7 +126,7 @@ fn find_weights(dir: &Path) -> Result<PathBuf, String> {
         .collect();
     match (found.pop(), found.is_empty()) {
         (Some(path), true) => Ok(path),
-        (Some(_), false) => Err("has several *.safetensors and none is model.safetensors".into()),
+        (Some(_), false) => Err("has several *.safetensors files, but no model.safetensors".into()),
         (None, _) => Err("model.safetensors is missing".into()),
     }
 }
@@ -178,7 +179,7 @@ fn pooling(dir: &Path) -> Result<Pooling, String> {
         [] | ["mean_tokens" | "mean"] => Ok(Pooling::Mean),
         ["cls_token" | "cls"] => Ok(Pooling::Cls),
         other => Err(format!(
-            "1_Pooling/config.json asks for pooling by {}; kb has mean and cls",
+            "1_Pooling/config.json requires pooling by {}; supported are mean and cls",
             other.join(" and ")
         )),
     }
@@ -191,7 +192,7 @@ fn check_modules(dir: &Path) -> Result<(), String> {
     for module in modules.as_array().into_iter().flatten() {
         let kind = module["type"].as_str().unwrap_or("").rsplit('.').next().unwrap_or("");
         if !["Transformer", "Pooling", "Normalize", "StaticEmbedding"].contains(&kind) {
-            return Err(format!("modules.json names a layer \"{kind}\", which kb does not run"));
+            return Err(format!("modules.json names a layer \"{kind}\", which is not supported"));
         }
     }
     Ok(())
@@ -202,7 +203,7 @@ fn matrix_dimension(weights: &Path) -> Result<usize, String> {
     let (_, metadata) = read_header(&mut file)?;
     match matrix_name(&metadata).and_then(|name| metadata.info(&name)).map(|info| info.shape.as_slice()) {
         Some(&[rows, dimension]) if rows > 0 && dimension > 0 => Ok(dimension),
-        _ => Err("its weights hold no matrix of token vectors (a tensor \"embeddings\" or \"embedding.weight\" of two axes)".into()),
+        _ => Err("its weights contain no matrix of token vectors (a tensor \"embeddings\" or \"embedding.weight\" of two axes)".into()),
     }
 }
 
@@ -228,7 +229,7 @@ pub fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     file.read_exact(&mut length).map_err(|e| bad(&e))?;
     let header = u64::from_le_bytes(length);
     if header > MAX_HEADER {
-        return Err(bad(&format_args!("a header of {header} bytes")));
+        return Err(bad(&format_args!("its header has {header} bytes")));
     }
     let mut buffer = Vec::new();
     file.take(header).read_to_end(&mut buffer).map_err(|e| bad(&e))?;
@@ -239,7 +240,7 @@ pub fn read_header(file: &mut File) -> Result<(u64, Metadata), String> {
     let promised = data.saturating_add(end);
     if size < promised {
         // The download was interrupted.
-        return Err(bad(&format_args!("{size} bytes, its header promises {promised}")));
+        return Err(bad(&format_args!("it has {size} bytes, but its header requires {promised}")));
     }
     Ok((data, metadata))
 }

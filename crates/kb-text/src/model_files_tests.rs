@@ -129,7 +129,7 @@ fn weights_cut_short_or_of_another_kind_are_refused() {
     let path = root.path().join("m/model.safetensors");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    assert!(problem(open(&root)).contains("promises"));
+    assert!(problem(open(&root)).contains("header requires"));
     std::fs::write(&path, [0xff; 64]).unwrap();
-    assert!(problem(open(&root)).contains("header of"));
+    assert!(problem(open(&root)).contains("its header has"));
 }

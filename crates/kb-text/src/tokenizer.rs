@@ -77,7 +77,7 @@ impl Tokenizer {
     pub fn tiktoken(name: &str) -> Result<Tokenizer> {
         let fault = |problem| Error::Argument { argument: "tokenizer", problem };
         let encoding = encoding(name).ok_or_else(|| {
-            fault(format!("\"{name}\" is no model or encoding of OpenAI's that tiktoken knows"))
+            fault(format!("\"{name}\" is not an OpenAI model or encoding that tiktoken knows"))
         })?;
         Ok(Tokenizer::Tiktoken(vocabulary(encoding).map_err(fault)?))
     }

@@ -116,7 +116,7 @@ mod tests {
     fn each_key_that_options_can_have_is_named_once() {
         let given = json!({"per_document": null, "collapse": null, "mmr": null, "speed": 1});
         let problems = Retrieval::default().with_options(&given).unwrap_err();
-        let (_, known) = problems[0].split_once("known are ").unwrap();
+        let (_, known) = problems[0].split_once("known keys are ").unwrap();
         let known: Vec<&str> = known.split(", ").collect();
         for key in ["per_document", "collapse", "mmr", "explain"] {
             assert_eq!(known.iter().filter(|name| **name == key).count(), 1, "{known:?}");

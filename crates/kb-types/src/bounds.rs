@@ -59,7 +59,7 @@ impl Bounds {
         (self.limits.interrupt)();
         match (self.until, self.limits.time) {
             (Some(until), Some(time)) if Instant::now() >= until => Err(limit(
-                format!("making chunks of it takes longer than {} s", time.as_secs_f64()),
+                format!("splitting it into chunks takes longer than {} s", time.as_secs_f64()),
                 "kb.extract_timeout",
             )),
             _ => Ok(()),
@@ -77,7 +77,7 @@ impl Bounds {
         if chunks <= most {
             return Ok(());
         }
-        Err(limit(format!("it makes more than {most} chunks"), "kb.max_chunks_per_document"))
+        Err(limit(format!("it yields more than {most} chunks"), "kb.max_chunks_per_document"))
     }
 
     /// Returns an error when the document has more text than the limit allows.
@@ -86,7 +86,7 @@ impl Bounds {
         if bytes <= most {
             return Ok(());
         }
-        Err(limit(format!("it makes more than {most} bytes of text or chunks"), "kb.max_extracted_size"))
+        Err(limit(format!("it yields more than {most} bytes of text or chunks"), "kb.max_extracted_size"))
     }
 }
 

@@ -65,7 +65,7 @@ pub enum Error {
     Argument { argument: &'static str, problem: String },
     #[error("document \"{external_id}\": {problem}")]
     Document { external_id: String, problem: String },
-    #[error("document \"{external_id}\" has {size} bytes; at most {limit} are taken")]
+    #[error("document \"{external_id}\" has {size} bytes; at most {limit} are allowed")]
     DocumentTooLarge { external_id: String, size: usize, limit: usize },
     /// A field of something that is stored is too long.
     #[error("{field} of {object} is too long")]
@@ -76,7 +76,7 @@ pub enum Error {
     #[error("document \"{external_id}\": content type \"{content_type}\" is not supported")]
     ContentType { external_id: String, content_type: String },
     /// The process that worked on a document was killed, by the system or by a fault of its own.
-    #[error("document \"{external_id}\": the worker died while it parsed, cut or wrote it")]
+    #[error("document \"{external_id}\": the worker process died while processing it")]
     Died { external_id: String },
     #[error("permission denied: {problem}")]
     Permission { problem: String },
@@ -84,7 +84,7 @@ pub enum Error {
     #[error("permission denied: {problem}")]
     Tenant { problem: String },
     /// A tenant's quota is exhausted.
-    #[error("tenant \"{tenant}\" may have {} {} at most", .shortage.allowed, .shortage.what)]
+    #[error("tenant \"{tenant}\" may have at most {} {}", .shortage.allowed, .shortage.what)]
     Quota { tenant: String, shortage: Shortage },
     /// The files of a local model are missing or unusable.
     #[error("model \"{model}\": {problem}")]
@@ -107,7 +107,7 @@ pub enum Error {
     #[error("{kind} \"{id}\" is paused: {problem}")]
     ServicePaused { kind: ServiceKind, id: String, problem: String },
     /// A request is larger than the gateway accepts.
-    #[error("{what} has {size} bytes; at most {limit} are taken")]
+    #[error("{what} has {size} bytes; at most {limit} are allowed")]
     TooLarge { what: String, size: usize, limit: usize },
     /// `available`: the providers that the hint lists. Empty where they are not known.
     #[error("provider \"{provider}\" is not available in this version of kb")]
@@ -194,7 +194,7 @@ impl Error {
             Error::Configuration { problems, .. } => Some(problems.join("\n")),
             Error::Question { error, .. } => error.detail(),
             Error::FieldTooLong { size, limit, .. } => {
-                Some(format!("It has {size} bytes; at most {limit} are taken."))
+                Some(format!("It has {size} bytes; at most {limit} are allowed."))
             }
             Error::Quota { shortage: Shortage { used, needed, .. }, .. } => {
                 Some(format!("It has {used}; this needs {needed} more."))
@@ -223,7 +223,7 @@ impl Error {
                     "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
                 }
                 ObjectKind::EvalSet => {
-                    "List them with SELECT name FROM kb.eval_sets; make one with kb.create_eval_set(kb_id, eval_set)."
+                    "List them with SELECT name FROM kb.eval_sets; create one with kb.create_eval_set(kb_id, eval_set)."
                 }
                 ObjectKind::Secret
                 | ObjectKind::Run
@@ -235,35 +235,41 @@ impl Error {
                 "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
             }
             Error::Configuration { setting: Some(Allowing::SecretEnv), .. } => {
-                "A superuser lists the variable in kb.secret_env, in the server's configuration file. Keys in a file (file:NAME) or in the database (kb:NAME) need no such entry."
+                "A superuser can add the variable to kb.secret_env in the server's configuration file. Keys in a file \
+                 (file:NAME) or in the database (kb:NAME) need no such entry."
             }
             Error::Configuration { setting: Some(Allowing::AllowedHosts), .. } => {
-                "A superuser names the host in kb.allowed_hosts, in the server's configuration file."
+                "A superuser can add the host to kb.allowed_hosts in the server's configuration file."
             }
             Error::Question { error, .. } => return error.hint(),
-            Error::FieldTooLong { .. } => "Shorten it; what is to be found belongs in the content.",
+            Error::FieldTooLong { .. } => "Shorten it; text that is to be found belongs in the content.",
             Error::DocumentTooLarge { .. } => "Split the document, or raise kb.max_document_size.",
             Error::Limit { setting, .. } => return Some(format!("Split the document, or raise {setting}.")),
             Error::Quota { .. } => {
-                "SELECT * FROM kb.quota_status; delete what is not needed, or ask kb_admin for more (kb.set_quota)."
+                "View kb.quota_status shows what is used. Delete what is not needed, or ask a member of kb_admin to \
+                 raise the quota (kb.set_quota)."
             }
             Error::Tenant { .. } => {
-                "SELECT kb.bound_tenants() says for which tenants; name one of them: SET kb.tenant = '...'."
+                "SELECT kb.bound_tenants() lists the tenants that this session may act for. Choose one with SET \
+                 kb.tenant = '...'."
             }
             Error::ContentType { .. } => {
-                "Supported are text/plain, text/markdown and text/html: convert the document, or name its content_type."
+                "Supported content types are text/plain, text/markdown and text/html. Convert the document, or specify \
+                 its content_type."
             }
             Error::Died { .. } => {
-                "The server log says why the process died. Out of memory: split the document, or give the server more."
+                "The server log says why the process died. If it ran out of memory, split the document or give the \
+                 server more memory."
             }
             Error::ModelFiles { .. } => {
                 "Put the model's directory (tokenizer.json, *.safetensors and, for a transformer, config.json) under kb.model_dir (kb/models in the server's share directory, unless it is set)."
             }
             Error::InputTooLong { .. } => {
-                "Use smaller chunks (chunking size) or a shorter question, or set \"truncate\": true in the embedder's config to have the rest of a text ignored."
+                "Use smaller chunks (chunking size) or a shorter question, or set \"truncate\": true in the embedder's \
+                 config to ignore the rest of a text."
             }
             Error::TooLarge { .. } => {
-                "Use smaller chunks (chunking size) or a shorter question, and give longer texts in parts."
+                "Use smaller chunks (chunking size) or a shorter question, and split longer texts."
             }
             Error::ProviderUnavailable { available, .. } => {
                 return (!available.is_empty()).then(|| format!("Available are {available}."));
@@ -278,13 +284,13 @@ impl Error {
                 "Fix the chat model (kb.alter_llm, kb.check_llm)."
             }
             Error::Paused { .. } => {
-                "Documents wait for it and are not given up; SELECT * FROM kb.health() shows what is paused."
+                "Documents stay in the queue until it can be used again; SELECT * FROM kb.health() shows what is paused."
             }
             Error::Gateway { .. } => {
                 "SELECT * FROM kb.health() says what is wrong; the gateway's messages are in the server log."
             }
             Error::Timeout { .. } => "SELECT * FROM kb.status and kb.health() show what is being waited for.",
-            Error::InUse { .. } => "Drop or change what uses it first.",
+            Error::InUse { .. } => "Drop or change the objects that use it first.",
             Error::State { hint, .. } => return (!hint.is_empty()).then(|| hint.clone()),
             _ => return None,
         };

@@ -26,11 +26,11 @@ impl Filter {
     pub fn parse(json: &Json) -> Result<Filter, String> {
         let bytes = json.as_str().len();
         if bytes > MAX_BYTES {
-            return Err(format!("it has {bytes} bytes; at most {MAX_BYTES} are taken"));
+            return Err(format!("it has {bytes} bytes; at most {MAX_BYTES} are allowed"));
         }
         let values = json.leaves();
         if values > MAX_VALUES {
-            return Err(format!("it has {values} values; at most {MAX_VALUES} are taken"));
+            return Err(format!("it has {values} values; at most {MAX_VALUES} are allowed"));
         }
         Filter::parse_at(json, 0)
     }
@@ -62,17 +62,14 @@ impl Filter {
                     return Filter::short(&members);
                 }
                 return Err(format!(
-                    "there is no type \"{operator}\"; there are and, or, not, {}",
+                    "unknown type \"{operator}\"; known types are and, or, not, {}",
                     OPERATORS.join(", ")
                 ));
             }
         };
         let operator = operator.unwrap_or_default();
         if let Some((wrong, _)) = members.iter().find(|(key, _)| !takes.contains(&key.as_str())) {
-            return Err(format!(
-                "type \"{operator}\" takes {}, and no \"{wrong}\"",
-                takes[1..].join(" and ")
-            ));
+            return Err(format!("type \"{operator}\" takes {}, not \"{wrong}\"", takes[1..].join(" and ")));
         }
         let given = |name: &str| get(name).ok_or_else(|| format!("type \"{operator}\" takes {name}"));
         Ok(match operator.as_str() {
@@ -108,7 +105,8 @@ impl Key {
             _ if field.starts_with('$') => Key::Metadata(field.into()),
             _ => {
                 return Err(format!(
-                    "there is no field \"{name}\"; there are $external_id, $uri, $title, $created_at, $content_type and $tags, and a key of metadata that begins with $ is written with two"
+                    "unknown field \"{name}\"; known fields are $external_id, $uri, $title, $created_at, $content_type \
+                     and $tags; a key of metadata that begins with $ is written with $$"
                 ));
             }
         })
@@ -155,7 +153,7 @@ fn equals(key: Key, values: &[Json]) -> Result<Filter, String> {
         let is_text = |value: &Json| value.as_str() == "null" || value.text().is_some();
         return match values.iter().all(is_text) {
             true => Ok(Filter::Is(key, one_of(values.to_vec()))),
-            false => Err(format!("{} is compared with a string or null", field.name())),
+            false => Err(format!("{} must be compared with a string or null", field.name())),
         };
     }
     let (mut times, mut others) = (Vec::new(), Vec::new());
@@ -184,7 +182,7 @@ fn one_of(values: Vec<Json>) -> Test {
 
 fn contains(key: &Key, value: &Json) -> Result<Test, String> {
     if let Key::Field(field) = key {
-        return Err(format!("contains looks into arrays of metadata, and {} is none", field.name()));
+        return Err(format!("contains applies to arrays in metadata, not to {}", field.name()));
     }
     let values = value.elements().unwrap_or_else(|| vec![value.clone()]);
     match values.iter().all(Json::is_scalar) {
@@ -203,22 +201,21 @@ fn bound(operator: &str, key: &Key, value: &Json) -> Result<Bound, String> {
         (Key::Metadata(_), Some(text)) => match timestamp::microseconds(&text) {
             Some(time) => Ok(Bound::Time(time)),
             None if timestamp::is_like_one(&text) => {
-                Err("it looks like a timestamp, and cannot be read as one".into())
+                Err("it looks like a timestamp, but is not a valid one".into())
             }
             None => Ok(Bound::Text(text)),
         },
         (Key::Field(_), Some(text)) => Ok(Bound::Text(text)),
-        (Key::Field(field), None) => Err(format!("{} is compared with a string", field.name())),
+        (Key::Field(field), None) => Err(format!("{} must be compared with a string", field.name())),
         (Key::Metadata(_), None) if value.is_number() => Ok(Bound::Number(value.clone())),
         (Key::Metadata(_), None) => Err(format!("{operator} takes a number, a string or a timestamp")),
     }
 }
 
 fn time(value: &Json) -> Result<i64, String> {
-    value
-        .text()
-        .and_then(|text| timestamp::microseconds(&text))
-        .ok_or_else(|| "$created_at is compared with a timestamp such as \"2024-12-31T23:59:59Z\"".into())
+    value.text().and_then(|text| timestamp::microseconds(&text)).ok_or_else(|| {
+        "$created_at must be compared with a timestamp such as \"2024-12-31T23:59:59Z\"".into()
+    })
 }
 
 #[cfg(test)]

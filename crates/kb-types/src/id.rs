@@ -11,13 +11,13 @@ pub fn problem(id: &str, most: usize) -> Option<String> {
     if id.trim().is_empty() {
         return Some("must not be empty".into());
     }
-    (id.len() > most).then(|| format!("it has {} bytes, at most {most} are taken", id.len()))
+    (id.len() > most).then(|| format!("it has {} bytes; at most {most} are allowed", id.len()))
 }
 
 /// Says what is wrong with the name of a tenant, which may be empty.
 pub fn tenant_problem(tenant: &str) -> Option<String> {
     if tenant.chars().any(char::is_control) {
-        return Some("it holds control characters".into());
+        return Some("it contains control characters".into());
     }
     (!tenant.is_empty()).then(|| problem(tenant, MAX_BYTES)).flatten()
 }
@@ -31,7 +31,7 @@ mod tests {
         assert_eq!(problem("é", 2), None);
         assert!(problem("", 2).is_some_and(|p| p.contains("empty")));
         assert!(problem(" \t", 2).is_some_and(|p| p.contains("empty")));
-        assert_eq!(problem("éa", 2).as_deref(), Some("it has 3 bytes, at most 2 are taken"));
+        assert_eq!(problem("éa", 2).as_deref(), Some("it has 3 bytes; at most 2 are allowed"));
     }
 
     #[test]

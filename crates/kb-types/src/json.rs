@@ -105,7 +105,7 @@ impl Json {
         let shape = self.shape().ok_or(NOT_JSON)?;
         match shape.depth {
             ..=MAX_DEPTH => Ok(shape),
-            depth => Err(format!("it is nested {depth} levels deep; at most {MAX_DEPTH} are taken")),
+            depth => Err(format!("it is nested {depth} levels deep; at most {MAX_DEPTH} are allowed")),
         }
     }
 

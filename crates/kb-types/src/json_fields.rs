@@ -38,7 +38,7 @@ impl JsonFields {
             if texts.len() > MAX_PATHS {
                 fields.problem(
                     key,
-                    format_args!("it has {} paths; at most {MAX_PATHS} are taken", texts.len()),
+                    format_args!("it has {} paths; at most {MAX_PATHS} are allowed", texts.len()),
                 );
                 return Vec::new();
             }
@@ -73,13 +73,13 @@ impl RowJsonFields {
         let mut types = BTreeMap::new();
         let given = fields.object("types");
         if given.is_some() != type_column.is_some() {
-            fields.problem("types", "types and type_column belong together");
+            fields.problem("types", "types and type_column must be given together");
         }
         if let Some(Value::Object(given)) = given {
             if given.len() > MAX_TYPES {
                 fields.problem(
                     "types",
-                    format_args!("it has {} types; at most {MAX_TYPES} are taken", given.len()),
+                    format_args!("it has {} types; at most {MAX_TYPES} are allowed", given.len()),
                 );
             }
             for (typ, value) in given.iter().take(MAX_TYPES) {
@@ -135,7 +135,7 @@ mod tests {
             "json_fields.include: must be an array",
             "exclude: must be an array",
             "json_fields.types.post.includes: unknown",
-            "belong together",
+            "must be given together",
             "json_fields.more: unknown",
         ] {
             assert!(problems.contains(says), "{says}: {problems}");

@@ -42,7 +42,7 @@ impl JsonPath {
     pub fn parse(source: &str) -> Result<JsonPath, String> {
         let problem = |problem: String| format!("\"{source}\": {problem}");
         if source.len() > MAX_BYTES {
-            return Err(format!("a path has {} bytes; at most {MAX_BYTES} are taken", source.len()));
+            return Err(format!("a path has {} bytes; at most {MAX_BYTES} are allowed", source.len()));
         }
         let Some(mut rest) = source.trim().strip_prefix('$') else {
             return Err(problem("a path begins with $".into()));
@@ -54,7 +54,7 @@ impl JsonPath {
             rest = after;
         }
         if steps.len() > MAX_STEPS {
-            return Err(problem(format!("it has {} steps; at most {MAX_STEPS} are taken", steps.len())));
+            return Err(problem(format!("it has {} steps; at most {MAX_STEPS} are allowed", steps.len())));
         }
         Ok(JsonPath { source: source.to_string(), steps })
     }
@@ -89,14 +89,16 @@ fn step(rest: &str) -> Result<(Step, &str), String> {
     let is_bare = after.len() == rest.len();
     let (selector, after) = match after.strip_prefix('[') {
         Some(inside) => in_brackets(inside)?,
-        None if is_bare => return Err(format!("{rest} is no step; one begins with . or [")),
+        None if is_bare => return Err(format!("{rest} is not a step; a step begins with . or [")),
         None => match after.strip_prefix('*') {
             Some(after) => (Selector::All, after),
             None => {
                 let end = after.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(after.len());
                 let (name, after) = after.split_at(end);
                 if name.is_empty() {
-                    return Err("a name is missing after .; one of other signs is written ['…']".into());
+                    return Err(
+                        "a name is missing after .; a name with other characters is written ['…']".into()
+                    );
                 }
                 (Selector::Name(name.to_string()), after)
             }
@@ -119,7 +121,7 @@ fn in_brackets(inside: &str) -> Result<(Selector, &str), String> {
             let (number, after) = inside.split_at(end);
             let index = number.parse();
             let index = index.map_err(|_| {
-                "in [ ] stands a name in quotes, a position or *; filters and slices are not taken"
+                "[ ] must contain a name in quotes, a position or *; filters and slices are not supported"
                     .to_string()
             })?;
             (Selector::Index(index), after)
@@ -137,7 +139,8 @@ fn quoted(text: &str, quote: char) -> Result<(String, &str), String> {
         match sign {
             _ if sign == quote => {
                 json.push('"');
-                let name = serde_json::from_str(&json).map_err(|_| "a name in quotes is no JSON string")?;
+                let name =
+                    serde_json::from_str(&json).map_err(|_| "a name in quotes is not a valid JSON string")?;
                 return Ok((name, &text[place + 1..]));
             }
             '"' => json.push_str("\\\""),
@@ -187,17 +190,17 @@ mod tests {
         for (path, says) in [
             ("", "begins with $"),
             ("title", "begins with $"),
-            ("$title", "is no step"),
+            ("$title", "is not a step"),
             ("$.", "a name is missing"),
             ("$..", "a name is missing"),
-            ("$.a-b", "is no step"),
+            ("$.a-b", "is not a step"),
             ("$.[0]", "a name is missing"),
-            ("$[", "in [ ] stands"),
+            ("$[", "[ ] must contain"),
             ("$[?(@.a)]", "filters and slices"),
             ("$[1:2]", "a ] is missing"),
             ("$['a]", "a ' is missing"),
-            ("$[\"\\x\"]", "no JSON string"),
-            ("$[99999999999999999999]", "in [ ] stands"),
+            ("$[\"\\x\"]", "not a valid JSON string"),
+            ("$[99999999999999999999]", "[ ] must contain"),
         ] {
             let problem = JsonPath::parse(path).unwrap_err();
             assert!(problem.contains(says), "{path}: {problem}");

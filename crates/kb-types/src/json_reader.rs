@@ -158,7 +158,7 @@ impl<'a> Fields<'a> {
     pub fn finish(mut self) -> Vec<String> {
         let known = self.known.join(", ");
         for key in self.map.keys() {
-            self.problems.push(format!("{}.{key}: unknown key; known are {known}", self.name));
+            self.problems.push(format!("{}.{key}: unknown key; known keys are {known}", self.name));
         }
         self.problems
     }
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(fields.integer("overlap", 0, 10), None);
         let problems = fields.finish();
         assert_eq!(problems.len(), 3, "{problems:?}");
-        assert!(problems[2].starts_with("chunking.flavour: unknown key; known are size, overlap"));
+        assert!(problems[2].starts_with("chunking.flavour: unknown key; known keys are size, overlap"));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Judgement {
         };
         if elements.len() > MAX_JUDGEMENTS {
             let given = elements.len();
-            return Err(vec![format!("it has {given} elements; at most {MAX_JUDGEMENTS} are taken")]);
+            return Err(vec![format!("it has {given} elements; at most {MAX_JUDGEMENTS} are allowed")]);
         }
         let (mut judgements, mut problems) = (Vec::with_capacity(elements.len()), Vec::new());
         for (number, element) in (1..).zip(elements) {
@@ -83,7 +83,7 @@ impl Judgement {
         };
         const KEYS: [&str; 4] = ["external_id", "grade", "start", "end"];
         if let Some(key) = object.keys().find(|key| !KEYS.contains(&key.as_str())) {
-            return Err(format!("unknown key \"{key}\"; known are {}", KEYS.join(", ")));
+            return Err(format!("unknown key \"{key}\"; known keys are {}", KEYS.join(", ")));
         }
         let external_id = object.get("external_id").and_then(Value::as_str).unwrap_or_default();
         if let Some(problem) = id::problem(external_id, id::MAX_EXTERNAL_BYTES) {
@@ -102,7 +102,7 @@ impl Judgement {
             (None, None) => None,
             (Some(start), Some(end)) if start < end => Some((start, end)),
             (Some(_), Some(_)) => return Err("end must be greater than start".into()),
-            _ => return Err("start and end belong together".into()),
+            _ => return Err("start and end must be given together".into()),
         };
         Ok(Judgement { external_id: external_id.to_string(), grade, span })
     }

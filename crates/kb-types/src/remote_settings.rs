@@ -181,7 +181,7 @@ impl Remote {
             tokens_pointer: pointer(fields, "tokens_pointer"),
         };
         if remote.tenant_share.is_some() && remote.daily_token_budget.is_none() {
-            fields.problem("tenant_share", format_args!("there is no daily_token_budget to have a part of"));
+            fields.problem("tenant_share", format_args!("requires a daily_token_budget"));
         }
         remote
     }
@@ -225,7 +225,7 @@ fn check_path(fields: &mut Fields, path: &str) -> bool {
 fn check_version(fields: &mut Fields, version: &str) -> bool {
     let fine = version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if !fine {
-        fields.problem("api_version", format_args!("must hold only letters, digits, -, . and _"));
+        fields.problem("api_version", format_args!("must contain only letters, digits, -, . and _"));
     }
     fine
 }
@@ -233,7 +233,8 @@ fn check_version(fields: &mut Fields, version: &str) -> bool {
 fn pointer(fields: &mut Fields, key: &'static str) -> Option<String> {
     let pointer = fields.text(key)?;
     if !pointer.is_empty() && !pointer.starts_with('/') {
-        fields.problem(key, format_args!("\"{pointer}\" is no JSON pointer: it must be '' or begin with /"));
+        fields
+            .problem(key, format_args!("\"{pointer}\" is not a JSON pointer: it must be '' or begin with /"));
         return None;
     }
     Some(pointer)
@@ -262,8 +263,8 @@ fn parse_headers(fields: &mut Fields) -> BTreeMap<String, String> {
             _ if !is_allowed => fields.problem(
                 "headers",
                 format_args!(
-                    "\"{name}\" is not allowed: a credential goes into secret, as a reference such as env:NAME; allowed \
-                     are {}",
+                    "\"{name}\" is not allowed: a credential belongs in secret, as a reference such as env:NAME; \
+                     allowed are {}",
                     HEADERS.join(", ")
                 ),
             ),

@@ -208,7 +208,7 @@ impl Retrieval {
         let allowed = &self.allowed_metadata_keys;
         let is_allowed = |key: &str| allowed.is_empty() || allowed.iter().any(|allowed| allowed == key);
         let wrong = keys.into_iter().find(|key| !is_allowed(key))?;
-        Some(format!("metadata key \"{wrong}\" is not allowed; allowed are {}", allowed.join(", ")))
+        Some(format!("metadata key \"{wrong}\" is not allowed; allowed keys are {}", allowed.join(", ")))
     }
 
     /// The error lists every problem.
@@ -218,7 +218,7 @@ impl Retrieval {
         retrieval.read(&mut fields);
         retrieval.allowed_metadata_keys = fields.texts("allowed_metadata_keys").unwrap_or_default();
         if retrieval.allowed_metadata_keys.len() > MAX_ALLOWED_KEYS {
-            fields.problem("allowed_metadata_keys", format_args!("at most {MAX_ALLOWED_KEYS} are taken"));
+            fields.problem("allowed_metadata_keys", format_args!("at most {MAX_ALLOWED_KEYS} are allowed"));
         }
         // Only the knowledge base sets this, so that a call can neither have more logged than the owner wants
         // nor hide.
@@ -252,10 +252,10 @@ impl Retrieval {
 
     fn finish(self, mut fields: Fields) -> Result<Self, Vec<String>> {
         if self.rerank.as_ref().is_some_and(|rerank| rerank.reranker.is_empty()) {
-            fields.problem("rerank", "reranker is missing: the id of one of kb.rerankers");
+            fields.problem("rerank", "reranker is missing: specify an id of kb.rerankers");
         }
         if self.transform.as_ref().is_some_and(|transform| transform.llm.is_empty()) {
-            fields.problem("transform", "llm is missing: the id of one of kb.llms");
+            fields.problem("transform", "llm is missing: specify an id of kb.llms");
         }
         let problems = fields.finish();
         if problems.is_empty() { Ok(self) } else { Err(problems) }

@@ -64,7 +64,11 @@ impl RowContent {
         if Template::is_template(content) {
             return Template::parse(content).map(RowContent::Template);
         }
-        if columns.is_empty() { Err("it names no column".into()) } else { Ok(RowContent::Columns(columns)) }
+        if columns.is_empty() {
+            Err("it does not name a column".into())
+        } else {
+            Ok(RowContent::Columns(columns))
+        }
     }
 
     /// The columns whose values [`RowContent::text`] takes, in their order.

@@ -24,7 +24,7 @@ pub const MESSAGE: usize = 8_000;
 
 /// Says what is wrong with a value of `size` bytes.
 pub fn problem(size: usize, most: usize) -> Option<String> {
-    (size > most).then(|| format!("it has {size} bytes, at most {most} are taken"))
+    (size > most).then(|| format!("it has {size} bytes; at most {most} are allowed"))
 }
 
 /// Returns an error where a field of an object is too long.
@@ -55,7 +55,7 @@ mod tests {
         let error = check(|| "document \"d\"".into(), "title", 5, 4).unwrap_err();
         assert_eq!(error.sqlstate(), "54000");
         assert_eq!(error.to_string(), "title of document \"d\" is too long");
-        assert_eq!(error.detail().as_deref(), Some("It has 5 bytes; at most 4 are taken."));
+        assert_eq!(error.detail().as_deref(), Some("It has 5 bytes; at most 4 are allowed."));
         assert!(error.hint().is_some() && !error.is_transient());
     }
 }

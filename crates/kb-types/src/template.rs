@@ -33,7 +33,7 @@ impl Template {
             };
             let name = name.trim();
             if name.is_empty() || name.contains('{') {
-                return Err(format!("\"{{{{{name}}}}}\" names no column"));
+                return Err(format!("\"{{{{{name}}}}}\" does not name a column"));
             }
             if !text.is_empty() {
                 parts.push(TemplatePart::Text(text.to_string()));
@@ -45,7 +45,7 @@ impl Template {
             parts.push(TemplatePart::Text(rest.to_string()));
         }
         if !parts.iter().any(|part| matches!(part, TemplatePart::Column(_))) {
-            return Err("it names no column".into());
+            return Err("it does not name a column".into());
         }
         Ok(Template { source: source.to_string(), parts })
     }
@@ -120,10 +120,10 @@ mod tests {
     fn a_template_that_cannot_be_parsed_is_refused_with_the_reason() {
         for (source, problem) in [
             ("{{title", "no }}"),
-            ("{{}}", "names no column"),
-            ("{{ {{a}} }}", "names no column"),
-            ("plain", "names no column"),
-            ("", "names no column"),
+            ("{{}}", "does not name a column"),
+            ("{{ {{a}} }}", "does not name a column"),
+            ("plain", "does not name a column"),
+            ("", "does not name a column"),
         ] {
             let error = Template::parse(source).unwrap_err();
             assert!(error.contains(problem), "{source}: {error}");

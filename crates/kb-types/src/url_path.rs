@@ -6,8 +6,11 @@ use std::fmt::Write;
 /// Says why a name may not be the model of a provider that is reached over HTTP, if so. Some providers have
 /// the model in the path.
 pub fn model_problem(model: &str) -> Option<String> {
-    let problem =
-        if model.contains("://") { "is a URL; where the provider is says base_url" } else { problem(model)? };
+    let problem = if model.contains("://") {
+        "is a URL; specify the provider's address as base_url"
+    } else {
+        problem(model)?
+    };
     Some(format!("\"{}\" {problem}", model.escape_debug()))
 }
 
@@ -25,10 +28,10 @@ fn problem(path: &str) -> Option<&'static str> {
     let read = unescaped(path);
     let of = |path: &[u8]| {
         if path.iter().any(|byte| byte.is_ascii_control() || b"\\?# ".contains(byte)) {
-            return Some("must hold no space or control character and none of \\, ? and #");
+            return Some("must not contain a space, a control character, \\, ? or #");
         }
         let mut segments = path.split(|byte| *byte == b'/');
-        segments.any(|segment| matches!(segment, b"." | b"..")).then_some("must have no segment . or ..")
+        segments.any(|segment| matches!(segment, b"." | b"..")).then_some("must not have a segment . or ..")
     };
     of(path.as_bytes()).or_else(|| of(&read))
 }

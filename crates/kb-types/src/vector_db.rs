@@ -112,7 +112,7 @@ pub fn question_problem(metric: Metric, element: Element, vector: &[f32]) -> Opt
     let square: f32 = vector.iter().map(|number| held(*number) * held(*number)).sum();
     let has_direction = square > 0.0 && square.is_finite();
     (metric == Metric::Cosine && !has_direction).then(|| {
-        "metric cosine compares directions, and it has none: its length is 0, or too small or too large to be computed"
+        "metric cosine needs a vector with a direction, but its length is 0, too small or too large to be computed"
             .into()
     })
 }
@@ -215,7 +215,9 @@ impl VectorDbConfig {
         {
             fields.problem(
                 "table",
-                format_args!("\"{name}\" must be 1 to 55 of a-z, 0-9 and _, starting with a letter"),
+                format_args!(
+                    "\"{name}\" must have 1 to 55 characters of a-z, 0-9 and _, and begin with a letter"
+                ),
             );
         }
         let m = fields.integer("m", 2, 100).map_or(default.m, |n| n as usize);

@@ -132,7 +132,7 @@ impl Case {
             Some(Err((job, error))) => (Outcome::Failed(job, error), kept()),
             None if is_stopped => (Outcome::Stopped(document.job.clone()), kept()),
             None => {
-                let error = Error::Internal("models were asked again and again for one document".into());
+                let error = Error::Internal("models were called too many times for one document".into());
                 (Outcome::Failed(document.job.clone(), error), kept())
             }
         }

@@ -104,7 +104,9 @@ impl Work for DocumentWork {
         let results = helper_thread::begin(move || {
             let prepare = |document: Document| {
                 let job = document.job.clone();
-                let asks_none = || Error::Internal("a document was not to ask models".into());
+                let asks_none = || {
+                    Error::Internal("a document calls models although its settings do not ask for it".into())
+                };
                 let prepared = prepare::prepare(document, &model_dir, limits, &mut Consulted::default());
                 prepared.and_then(|prepared| prepared.ok_or_else(|| (job, asks_none())))
             };
@@ -367,7 +369,7 @@ struct Read {
     unreleased: Vec<Job>,
 }
 
-/// Reads documents in order until they hold so many bytes.
+/// Reads documents in order until they have this many bytes.
 fn read_some(jobs: &[Job], bytes: usize) -> Result<Read> {
     let mut read = Read { documents: Vec::new(), left: 0, unreleased: Vec::new() };
     let (mut targets, mut held) = (Targets::default(), 0);

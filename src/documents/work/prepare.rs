@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
-/// Words are looked up in advance for documents of at most so many bytes, because what is found is kept in
+/// Maximum size in bytes of a document whose words are looked up in advance, because what is found is kept in
 /// memory until the document is written.
 const WORDS_LOOKED_UP: usize = 1024 * 1024;
 
@@ -46,7 +46,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Preparing it holds at least so many bytes.
+    /// The least memory in bytes that preparing it takes.
     pub fn size(&self) -> usize {
         self.stored.original.len()
     }
@@ -103,8 +103,9 @@ pub fn prepare(
     let attempt = std::panic::AssertUnwindSafe(|| {
         prepare_document(document, model_dir, &Bounds::begin(limits), consulted)
     });
-    let prepared = std::panic::catch_unwind(attempt)
-        .unwrap_or_else(|_| Err(Error::Internal("this document cannot be parsed or cut".into())));
+    let prepared = std::panic::catch_unwind(attempt).unwrap_or_else(|_| {
+        Err(Error::Internal("this document cannot be parsed or split into chunks".into()))
+    });
     pidfile::note(Activity::Prepare, None);
     prepared.map_err(|error| {
         let error = error.of_document(&job.external_id);

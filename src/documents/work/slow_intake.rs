@@ -20,13 +20,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// At most so many threads.
+/// Maximum number of threads.
 const THREADS: usize = 8;
 /// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
-/// While so many documents (or `GROUP_BYTES` of them) wait for a model, no more documents of the same
-/// embedder are claimed.
+/// The number of documents (or `GROUP_BYTES` of them) waiting for a model from which on no more documents of
+/// the same embedder are claimed.
 const WAITING: usize = 64;
 
 /// The models that a document is cut with: ids of the embedder and the chat model.
@@ -194,7 +194,7 @@ fn settle(ended: Ended, prepared: &mut Vec<Prepared>, events: &mut Vec<Event>) {
         if let Some((document_id, answers)) = kept
             && let Err(error) = txn::in_txn(|| keep(document_id, &answers))
         {
-            report::log(&format!("worker cannot keep what models said of a document: {error}"));
+            report::log(&format!("worker cannot save the answers of models about a document: {error}"));
         }
         match outcome {
             Outcome::Prepared(document) => prepared.push(document),
@@ -218,7 +218,7 @@ fn book(spent: &[(Arc<Target>, Usage)]) {
             usage::add(ServiceKind::Embedder, &embedder.id, build.kb_no, &build.tenant_id, spent, price)
         });
         if let Err(error) = booked {
-            report::log(&format!("worker cannot book what a request cost: {error}"));
+            report::log(&format!("worker cannot record the cost of a request: {error}"));
         }
     }
 }

@@ -117,7 +117,7 @@ impl SourceChanges {
         let Err(error) = result else {
             return self.faults.end(source_no);
         };
-        self.log.write(&format!("{what} of source {source_no} wait"), &error);
+        self.log.write(&format!("{what} of source {source_no} have to wait"), &error);
         if error.is_lock() { Ok(()) } else { self.faults.tell(source_no, &error) }
     }
 }

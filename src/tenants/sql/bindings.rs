@@ -20,7 +20,7 @@ pub fn current() -> Result<String> {
     if tenant == SHARED && !role::caller_is(ADMIN) {
         return Err(Error::Permission {
             problem: format!(
-                "tenant \"{SHARED}\" is for members of {ADMIN} to act for; its rows are read as any tenant"
+                "only members of {ADMIN} may act for tenant \"{SHARED}\"; every tenant can read its rows"
             ),
         });
     }
@@ -32,7 +32,7 @@ fn refused(refusal: Refusal) -> Error {
         problem: match refusal {
             Refusal::Outside { asked } => format!("this role is not bound to tenant \"{asked}\""),
             Refusal::Unset => {
-                "this role is bound to several tenants, and kb.tenant does not say which".into()
+                "this role is bound to several tenants, and kb.tenant does not select one".into()
             }
             Refusal::NothingInCommon => {
                 "the roles that this session acts as are bound to different tenants".into()

@@ -5,7 +5,8 @@ use crate::vectors;
 use crate::vectors::VectorDb;
 use std::collections::HashSet;
 
-/// Chunks after which statistics are taken for the first time; then whenever there are so many times as many.
+/// The number of chunks after which statistics are taken for the first time, and the factor by which it must
+/// grow before they are taken again.
 const FIRST: usize = 1_000;
 const GROWTH: usize = 5;
 /// Vector tables of which statistics are taken at once, each of them locked until that is done; autovacuum
@@ -42,7 +43,7 @@ impl Statistics {
         self.next = self.chunks * GROWTH;
         let vector_dbs = std::mem::take(&mut self.vector_dbs);
         if let Err(error) = txn::in_txn(|| vectors::refresh_statistics(&vector_dbs)) {
-            report::log(&format!("worker takes no statistics now: {error}"));
+            report::log(&format!("worker cannot analyze tables now: {error}"));
         }
     }
 }

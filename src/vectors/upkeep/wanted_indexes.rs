@@ -193,7 +193,7 @@ impl Indexes {
                 Err(error) => {
                     self.schedule.put_off(table.vector_db(), Instant::now());
                     let name = txn::in_txn(|| table.describe())?;
-                    log.write(&format!("worker cannot tell whether {name} wants an index"), &error);
+                    log.write(&format!("worker cannot determine whether {name} needs an index"), &error);
                 }
             }
         }

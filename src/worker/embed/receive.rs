@@ -98,7 +98,7 @@ impl Worker {
             }
             // A full disk, a deadlock, a locked table: the vectors are kept until the database takes them.
             Err(error) if error.is_transient() && batch.target.is_remote() => {
-                report::log(&format!("worker keeps vectors that cannot be written now: {error}"));
+                report::log(&format!("worker keeps vectors in memory that cannot be written now: {error}"));
                 self.open.put_back(&batch.holds, ended);
                 self.unsaved.add_refused(batch, embedded, error.is_lock());
                 Ok(())
@@ -106,7 +106,7 @@ impl Worker {
             Err(error) => {
                 // The request costs money even if its vectors cannot be used.
                 if let Err(error) = txn::in_txn(|| book(&batch, &embedded.usage)) {
-                    report::log(&format!("worker cannot book what a request cost: {error}"));
+                    report::log(&format!("worker cannot record the cost of a request: {error}"));
                 }
                 // Undone first: `fail` ends the holds of the documents that it spares, and this would be the
                 // second time.

@@ -33,7 +33,7 @@ impl Worker {
         while let Some(job_no) = self.leases.died_at.last().copied() {
             if let Some(job) = txn::in_txn(|| queue::take_over(job_no))? {
                 report::log(&format!(
-                    "the worker before this one died over document \"{}\"",
+                    "the previous worker died while processing document \"{}\"",
                     job.external_id
                 ));
                 let error = Error::Died { external_id: job.external_id.clone() };
@@ -65,7 +65,7 @@ impl Worker {
         let count = fault.is_of_the_work();
         // Every tenant with a document under way sees this text. The fault itself may name a document of
         // another tenant.
-        let text = "the worker met a fault and starts over; see the server log";
+        let text = "the worker encountered an error and starts over; see the server log";
         let given_back = txn::in_txn(|| {
             let left = queue::release_all(pause, Some(text), count)?;
             let exhausted = if count { queue::exhausted(settings::max_attempts())? } else { Vec::new() };
@@ -80,7 +80,7 @@ impl Worker {
             Ok(()) => self.backoff.wait_shortly(Instant::now()),
             // On a full disk even this fails.
             Err(problem) => {
-                report::log(&format!("worker cannot give jobs back: {problem}"));
+                report::log(&format!("worker cannot return jobs to the queue: {problem}"));
                 self.backoff.postpone(fault, pause, Instant::now());
             }
         }

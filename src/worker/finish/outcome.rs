@@ -117,7 +117,9 @@ impl Outcomes {
         let until = Instant::now() + if all { EVERY } else { Duration::ZERO };
         for ((why, embedder, tenant), number) in self.failed.due(until) {
             let embedder = embedder.map(|embedder| format!(", embedder {embedder:?}")).unwrap_or_default();
-            report::log(&format!("{number} documents failed for good: {why}{embedder}, tenant {tenant:?})"));
+            report::log(&format!(
+                "{number} documents failed permanently: {why}{embedder}, tenant {tenant:?})"
+            ));
         }
     }
 }
@@ -135,14 +137,14 @@ fn kind(error: &Error) -> &str {
         Error::Quota { .. } => "it is over its tenant's quota",
         Error::Document { .. } => "it cannot be read",
         Error::ContentType { .. } => "its content type is not supported",
-        Error::Died { .. } => "the worker died of it",
+        Error::Died { .. } => "the worker died while processing it",
         Error::ModelFiles { .. } => "the files of its embedder's model cannot be used",
         // Data exceptions and violated constraints may repeat values.
         Error::Database { sqlstate, .. } if sqlstate.starts_with("22") || sqlstate.starts_with("23") => {
             "PostgreSQL refused a value"
         }
         Error::Database { message, .. } => message,
-        _ => "it cannot be worked on",
+        _ => "it cannot be processed",
     }
 }
 

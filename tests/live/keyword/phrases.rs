@@ -22,7 +22,7 @@ fn phrases_have_so_many_words_at_most_and_each_counts_once() {
         let error = found(question).unwrap_err();
         let error = error.as_db_error().unwrap();
         assert_eq!(error.code().code(), "22023");
-        assert!(error.message().contains("at most 1024 are looked for"), "{error}");
+        assert!(error.message().contains("at most 1024 are allowed"), "{error}");
     }
     assert_eq!(found("\"common common\" ".repeat(20_000)).unwrap(), ["two"]);
     assert_eq!(found("common \"common words\" -\"common common\"".into()).unwrap(), ["one"]);

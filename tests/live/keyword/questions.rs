@@ -67,7 +67,7 @@ fn mode_keyword_does_not_require_a_phrase_that_no_chunk_has() {
     let mut found = |question: &str, options: &str| -> (Vec<String>, i64) {
         let marked = db.one_with(
             "SELECT count(*) FROM kb.query('k', $1, mode => 'keyword', options => $2::text::jsonb)
-             WHERE locator ->> 'phrase_status' LIKE 'no chunk has the quoted words%'",
+             WHERE locator ->> 'phrase_status' LIKE 'no chunk contains the quoted words%'",
             &[&question, &options],
         );
         (ids(&mut db, question, "keyword", options), marked)

@@ -78,7 +78,7 @@ fn any_text_may_be_asked_for_and_any_may_be_put() {
     let excluded: String = (0..1_025).map(|n| format!(" -n{n}")).collect();
     let fault = db.0.query("SELECT kb.query('k', $1)", &[&format!("rare{excluded}")]).unwrap_err();
     let message = fault.as_db_error().map(|error| error.message().to_string()).unwrap_or_default();
-    assert!(message.contains("excludes 1025 different words, at most 1024"), "{message}");
+    assert!(message.contains("excludes 1025 different words; at most 1024"), "{message}");
     let fault = db.fault("SELECT kb.query('k', '  ', mode => 'keyword')");
     assert_eq!(fault.code, "22023", "{fault:?}");
     for options in [
@@ -263,7 +263,7 @@ fn a_question_with_too_many_words_is_answered_by_its_first_words_and_says_so() {
              WHERE locator #> '{ranks,keyword}' IS NOT NULL",
             &[question, &mode],
         );
-        let status = format!("{left_out} different words at the end of the question were not looked for");
+        let status = format!("{left_out} distinct words at the end of the question were ignored");
         assert_eq!(found, ids.iter().map(|id| format!("{id} {status}")).collect::<Vec<_>>(), "{mode}");
         let told: i64 = db.one_with(
             "SELECT (kb.explain('k', $1, mode => $2) #>> '{keyword,words_left_out}')::bigint",

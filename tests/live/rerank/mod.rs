@@ -104,7 +104,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
         "SELECT kb.explain('k', $1, 1, external_id => $2) #>> '{asked_about,chunks,0,why}'",
         &[&QUESTION, first],
     );
-    assert!(about.starts_with("the reranker put it at place"), "{about}");
+    assert!(about.starts_with("the reranker moved it from place"), "{about}");
     assert_eq!(ids(&ask(&mut db, r#"{"rerank": null}"#)), ids(&plain));
     let fault = db.fault("SELECT kb.drop_reranker('jina')");
     assert_eq!(fault.code, "2BP01", "{fault:?}");

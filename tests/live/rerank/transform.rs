@@ -120,7 +120,10 @@ fn rewording_finds_only_what_passes_the_filter_and_the_caller_may_read() {
         assert_eq!((&told["questions"], &told["passage"]), (&questions, &passage), "{mode}: {explained}");
         // A document of others is treated as if it did not exist.
         let why = explained["asked_about"]["why"].as_str().unwrap_or_default();
-        assert!(why.contains("no document of this external_id that you may read"), "{mode}: {explained}");
+        assert!(
+            why.contains("no document with this external_id that the caller may read"),
+            "{mode}: {explained}"
+        );
         assert!(!explained.to_string().contains("of others"), "{mode}: {explained}");
     }
     // Its owner finds it in the same way.

@@ -51,7 +51,7 @@ fn rows_of_a_dropped_table_leave_the_answers_at_the_commit_however_it_is_dropped
             assert_eq!(answered(&mut db, "k").len(), 0, "{drop}");
         });
         db.wait("k");
-        until_fault(&mut db, "is gone, or its triggers are");
+        until_fault(&mut db, "was dropped, or its triggers were");
         assert_sound(&mut db, "k", 0, 0);
         assert_eq!(db.count("kb.failures") + db.count("kb.jobs WHERE kind = 'document'"), 0, "{drop}");
         db.run("SELECT kb.detach_table('k', relation::regclass) FROM kb.sources");

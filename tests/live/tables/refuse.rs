@@ -25,11 +25,11 @@ fn a_table_that_cannot_be_attached_is_refused_with_a_hint() {
         ("f", "55000", "is a foreign table"),
         ("tmp", "55000", "temporary"),
         ("nokey", "55000", "has no primary key\n"),
-        ("part", "55000", "is a partition or inherits"),
-        ("parent", "55000", "is a partition or inherits"),
-        ("child", "55000", "is a partition or inherits"),
-        ("kb.documents", "55000", "belongs to the system"),
-        ("t_pkey", "55000", "is no table"),
+        ("part", "55000", "is a partition or takes part in inheritance"),
+        ("parent", "55000", "is a partition or takes part in inheritance"),
+        ("child", "55000", "is a partition or takes part in inheritance"),
+        ("kb.documents", "55000", "is a system table"),
+        ("t_pkey", "55000", "is not a table"),
         ("nowhere", "42P01", "does not exist"),
     ] {
         let fault = db.fault(&format!("SELECT kb.attach_table('k', '{table}', 'body')"));
@@ -38,9 +38,11 @@ fn a_table_that_cannot_be_attached_is_refused_with_a_hint() {
     }
     let fault = db.fault("SELECT kb.attach_table('k', 't', '{body, nope}', title => 'none', tenant => 'x')");
     assert_eq!(fault.code, "22023");
-    for problem in
-        ["content: there is no column \"nope\"", "title: there is no column \"none\"", "tenant: there is"]
-    {
+    for problem in [
+        "content: column \"nope\" does not exist",
+        "title: column \"none\" does not exist",
+        "tenant: column \"x\"",
+    ] {
         assert!(fault.text.contains(problem), "{fault:?}");
     }
     for (condition, code, says) in [
@@ -48,13 +50,13 @@ fn a_table_that_cannot_be_attached_is_refused_with_a_hint() {
         ("t.ctid = '(0,1)'", "22023", "system column"),
         ("t IS NOT NULL", "22023", "whole row"),
         ("status = 'x') OR (true", "42601", "syntax error"),
-        ("true FROM pg_authid", "22023", "one condition"),
+        ("true FROM pg_authid", "22023", "a single condition"),
         ("true; DROP TABLE t", "42601", "syntax error"),
         ("EXISTS (SELECT FROM pg_authid)", "0A000", "cannot use subquery in condition"),
         ("count(*) > 1", "42803", "aggregate"),
         ("status", "42804", "boolean"),
         ("nope = 1", "42703", "does not exist"),
-        ("", "22023", "one condition"),
+        ("", "22023", "a single condition"),
     ] {
         let fault = db
             .fault(&format!("SELECT kb.attach_table('k', 't', 'body', published_when => $x${condition}$x$)"));
@@ -190,7 +192,7 @@ fn a_table_that_becomes_a_partition_is_reported_until_it_is_none() {
          ALTER TABLE parts ATTACH PARTITION t DEFAULT; INSERT INTO t VALUES (2, 'Two')",
     );
     until(SOON, "health tells of the partition", || {
-        db.count("kb.health() WHERE component = 'sources' AND detail LIKE '%is a partition%'") == 1
+        db.count("kb.health() WHERE component = 'sources' AND detail LIKE '%has become a partition%'") == 1
     });
     db.run("ALTER TABLE parts DETACH PARTITION t; INSERT INTO t VALUES (3, 'Three')");
     until(SOON, "health tells of nothing", || {

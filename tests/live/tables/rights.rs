@@ -156,7 +156,7 @@ fn a_question_is_answered_with_the_rows_that_the_caller_may_see() {
     assert_eq!(reader.all::<String>(all).len(), 3);
     db.run("CREATE ROLE other; ALTER TABLE closed.renamed OWNER TO other");
     assert_eq!(reader.all::<String>(all), ["by hand"]);
-    let told = "NOTICE:  rows of closed.renamed are left out: it has another owner, who must attach it again";
+    let told = "NOTICE:  rows of closed.renamed are left out, because its owner has changed; the new owner must attach it again";
     assert_eq!(cluster.log().matches(told).count(), 1);
 }
 
@@ -236,7 +236,7 @@ fn a_query_runs_no_code_of_a_tables_owner_as_the_caller() {
         let left_out = |what: &str| told.iter().filter(|notice| notice.contains(what)).count();
         let is_shared = (role, kb) == ("vic", "k");
         let is_bound = role == "boss" || (role, kb) == ("vic", "of all");
-        let of_tables = "rows of the tables that knowledge base \"k\" is made from are left out";
+        let of_tables = "rows of tables attached to knowledge base \"k\" are left out";
         let counts = (told.len(), left_out("rows of public.trap are left out"), left_out(of_tables));
         assert_eq!(
             counts,

@@ -211,7 +211,7 @@ fn only_the_tenant_that_has_spent_its_daily_tokens_waits_at_every_endpoint() {
     db.run(&embed("a", "one", "one two three four five six seven eight nine ten"));
     let fault = db.fault(&embed("a", "two", "ten nine eight seven six five four three two one"));
     assert_eq!(fault.code, FULL);
-    assert!(fault.text.contains("that this tenant may spend a day (kb.set_quota)"), "{fault:?}");
+    assert!(fault.text.contains("that this tenant may spend per day (kb.set_quota)"), "{fault:?}");
     db.run(&embed("b", "two", "one nine two seven six five four three eight ten"));
     // After it is raised, work continues.
     db.run("SELECT kb.set_quota('a', tokens_per_day => 1000)");
@@ -374,7 +374,7 @@ fn all_that_a_tenant_stores_counts_and_makes_room_again_when_it_is_gone() {
     // Whatever exceeds it is refused, and leaves nothing behind.
     let fault = a.fault("SELECT kb.alter_knowledge_base('k', description => repeat('x', 1001))");
     assert_eq!(fault.code, FULL);
-    assert!(fault.text.contains("may have 1000 bytes at most"), "{fault:?}");
+    assert!(fault.text.contains("may have at most 1000 bytes"), "{fault:?}");
     assert_eq!(a.fault("SELECT kb.put_eval_question('k', 'set', 'q', repeat('x', 1001), '[]')").code, FULL);
     assert_eq!(counted(&mut db).0, empty);
 }
@@ -413,7 +413,7 @@ fn no_tenant_takes_all_of_what_the_server_has_and_an_administrator_gives_more() 
     }
     let fault = a.fault("SELECT kb.create_knowledge_base('k4', 'hash')");
     assert_eq!(fault.code, FULL);
-    assert!(fault.text.contains("may have 3 knowledge bases at most"), "{fault:?}");
+    assert!(fault.text.contains("may have at most 3 knowledge bases"), "{fault:?}");
     b.run("SELECT kb.create_knowledge_base('k', 'hash')");
     // Of the 32 keys that may be indexed in a database it has eight, each of which counts once.
     for n in 1..=8 {

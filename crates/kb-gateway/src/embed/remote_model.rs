@@ -88,8 +88,8 @@ fn of_dimension(
     items: Vec<VectorResult>,
 ) -> std::result::Result<Vec<VectorResult>, Unusable> {
     let wrong = |length: usize| match length {
-        0 => "an empty vector came back".to_string(),
-        _ => format!("vectors of dimension {length} came back, not {dimension}"),
+        0 => "the provider returned an empty vector".to_string(),
+        _ => format!("the provider returned vectors of dimension {length} instead of {dimension}"),
     };
     let check = |item: VectorResult| match item {
         Ok(vector) if vector.len() != dimension => Err(Unusable::Unexpected(wrong(vector.len()))),

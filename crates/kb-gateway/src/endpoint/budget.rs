@@ -84,7 +84,7 @@ impl Budget {
         }
         let kept = match budget - part {
             0 => String::new(),
-            kept => format!(", but for {kept} that are kept for what is more urgent"),
+            kept => format!(", except for {kept} that are reserved for more urgent requests"),
         };
         let reason = format!("its daily_token_budget of {budget} tokens is spent{kept}");
         Err(Throttled { wait: left, reason })

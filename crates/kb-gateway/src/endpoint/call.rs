@@ -109,8 +109,10 @@ fn paused(throttled: Throttled) -> CallError {
 }
 
 fn is_open(open: Open) -> CallError {
-    let reason =
-        format!("its endpoint keeps failing and is left alone for a while; the last time {}", open.problem);
+    let reason = format!(
+        "its endpoint keeps failing and is not called for a while; the last failure: {}",
+        open.problem
+    );
     paused(Throttled { wait: open.wait, reason })
 }
 
@@ -133,7 +135,7 @@ fn quota_key(whose: &Whose) -> String {
 /// everything until it is raised.
 fn too_much(tokens: u64, most: u64, what: &dyn Fn() -> String) -> Result<(), CallError> {
     match most > 0 && tokens > most {
-        true => Err(CallError::Refused(format!("{tokens} tokens are over the {}", what()))),
+        true => Err(CallError::Refused(format!("a request of {tokens} tokens exceeds the {}", what()))),
         false => Ok(()),
     }
 }
@@ -250,7 +252,7 @@ impl Endpoint {
         let tokens = options.estimate;
         // A budget of 0 pauses everything until it is raised.
         if budget > 0 && tokens > part_of_day(budget, options.urgency) {
-            let problem = format!("a request of {tokens} tokens is over its daily_token_budget of {budget}");
+            let problem = format!("a request of {tokens} tokens exceeds its daily_token_budget of {budget}");
             return Err(CallError::Rejected { problem, by_size: true });
         }
         self.budget.reserve(budget, options.urgency, tokens, options.spent).map_err(paused)?;
@@ -267,7 +269,7 @@ impl Endpoint {
             None => self.quotas.spend_of_tenant(&key, tokens, 0),
             Some(quota) => {
                 let known = (spent.day, spent.of_quota);
-                let what = || format!("{quota} tokens that this tenant may spend a day (kb.set_quota)");
+                let what = || format!("{quota} tokens that this tenant may spend per day (kb.set_quota)");
                 too_much(tokens, quota, &what)?;
                 let reserved = self.quotas.reserve_of_tenant(&key, quota, tokens, known);
                 reserved.map_err(|wait| spent_by_tenant(wait, &what()))?;
@@ -281,7 +283,7 @@ impl Endpoint {
             Some(share) => {
                 let what = || {
                     format!(
-                        "{share} tokens that a tenant may spend a day (tenant_share of daily_token_budget)"
+                        "{share} tokens that a tenant may spend per day (tenant_share of daily_token_budget)"
                     )
                 };
                 let known = (spent.day, spent.by_tenant);

@@ -89,7 +89,7 @@ pub fn classify<T>(
     let Reply { status, retry_after, location, body } = reply;
     let answered = format!("it answered {status}");
     if !(200..300).contains(&status) {
-        let to = || location.as_deref().and_then(origin).unwrap_or_else(|| "another place".into());
+        let to = || location.as_deref().and_then(origin).unwrap_or_else(|| "another location".into());
         let problem = match status {
             300..400 => format!("{answered} with a redirect to {}, which is not followed", to()),
             _ => said(&answered, &body, secret, quote),

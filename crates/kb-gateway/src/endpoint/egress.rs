@@ -43,7 +43,7 @@ impl AllowedHosts {
             let known = Host::parse(host.trim_end_matches('.')).ok().filter(|_| !host.contains('*'));
             let Some(host) = known.map(|host| host.to_string()) else {
                 let write = "write api.example.com, *.example.com or host:port, an IPv6 address as [::1]";
-                return Err(format!("\"{part}\" is no host; {write}"));
+                return Err(format!("\"{part}\" is not a host name; {write}"));
             };
             patterns.push(Pattern { host, below, port });
         }
@@ -78,16 +78,17 @@ impl AllowedHosts {
     /// The addresses to which a name resolves are checked when a connection is made.
     pub fn check(&self, address: &str, is_free_form: bool) -> Result<Url, AddressError> {
         let invalid = |problem: &str| Err(AddressError::Invalid(problem.into()));
-        let url = Url::parse(address).map_err(|e| AddressError::Invalid(format!("it is no URL ({e})")))?;
+        let url =
+            Url::parse(address).map_err(|e| AddressError::Invalid(format!("it is not a valid URL ({e})")))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return invalid(&format!("its scheme is {}, not http or https", url.scheme()));
+            return invalid(&format!("its scheme must be http or https, not {}", url.scheme()));
         }
         if !url.username().is_empty() || url.password().is_some() {
             return invalid(
-                "it holds a user name or password; give a key as secret, a reference such as env:NAME",
+                "it must not contain a user name or password; specify the key as secret, a reference such as env:NAME",
             );
         }
-        let Some(host) = url.host() else { return invalid("it names no host") };
+        let Some(host) = url.host() else { return invalid("it does not name a host") };
         let literal = match host {
             Host::Domain(_) => None,
             Host::Ipv4(ip) => Some(IpAddr::V4(ip)),
@@ -247,11 +248,11 @@ pub fn permitted(
 /// Why none of a host's addresses is connected to.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    #[error("its address is link-local or a cloud's metadata service, which are never connected to")]
+    #[error("its address is link-local or that of a cloud metadata service, to which kb never connects")]
     Always,
     #[error(
-        "its address is of this machine or of a private network, where provider http asks only hosts that \
-         kb.allowed_hosts names"
+        "its address belongs to this machine or to a private network, where provider http connects only to hosts that \
+         are listed in kb.allowed_hosts"
     )]
     Private,
 }

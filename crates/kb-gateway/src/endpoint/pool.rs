@@ -98,7 +98,7 @@ impl Endpoints {
             return Ok(Arc::clone(transport));
         }
         let made = Transport::new(reach).map_err(|e| {
-            format!("no HTTP client can be made: {e} (Debian's package ca-certificates brings them)")
+            format!("could not create an HTTP client: {e} (on Debian, package ca-certificates provides the root certificates)")
         })?;
         Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
     }

@@ -52,7 +52,8 @@ impl SealingKeys {
         let Some(reference) = self.references().next() else { return Ok(Kept::Plain(secret.clone())) };
         let failed = |_| "the secret cannot be sealed".to_string();
         let mut nonce = [0; NONCE_LEN];
-        getrandom::fill(&mut nonce).map_err(|_| "there are no random numbers".to_string())?;
+        getrandom::fill(&mut nonce)
+            .map_err(|_| "the operating system provides no random numbers".to_string())?;
         let mut sealed = secret.expose().as_bytes().to_vec();
         key(reference)?
             .seal_in_place_append_tag(
@@ -87,7 +88,8 @@ impl SealingKeys {
             }
         }
         Err(problem.unwrap_or_else(|| {
-            "the key of kb.secret_key is not the one it was sealed under: name that one, or set the secret again".into()
+            "it was sealed under a key that kb.secret_key does not name; add that key to the setting, or set the secret \
+             again".into()
         }))
     }
 }
@@ -111,7 +113,7 @@ fn key(reference: &str) -> Result<LessSafeKey, String> {
                 "the variable that kb.secret_key names is not in the server's environment".to_string()
             })?
             .into_bytes(),
-        _ => return Err("kb.secret_key is no reference: write file:/PATH or env:NAME".into()),
+        _ => return Err("kb.secret_key is not a reference; write file:/PATH or env:NAME".into()),
     };
     let material = material.trim_ascii();
     if material.len() < LEAST {

@@ -33,7 +33,7 @@ impl Variables {
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, is_beginning) = part.strip_suffix('*').map_or((part, false), |name| (name, true));
             if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-                return Err(format!("\"{part}\" is no variable; write NAME or BEGINNING*"));
+                return Err(format!("\"{part}\" is not the name of a variable; write NAME or PREFIX*"));
             }
             let name = name.to_string();
             variables.push(if is_beginning { Variable::BeginsWith(name) } else { Variable::Named(name) });
@@ -49,7 +49,7 @@ impl Variables {
         });
         match is_listed {
             true => Ok(()),
-            false => Err(format!("variable {name} is not among those that kb.secret_env lists")),
+            false => Err(format!("variable {name} is not listed in kb.secret_env")),
         }
     }
 }
@@ -77,7 +77,9 @@ impl Reference {
             "env" if is_name => Ok(Reference::Env(name.into())),
             "file" if is_name => Ok(Reference::File(name.into())),
             "kb" if is_name => Ok(Reference::Stored(name.into())),
-            "env" | "file" | "kb" => Err("the name may hold letters, digits, _, - and . (not first)"),
+            "env" | "file" | "kb" => {
+                Err("the name must consist of letters, digits, _, - and ., and must not begin with .")
+            }
             _ => Err("it must be a reference, never the key itself: env:NAME (the server's environment), \
                  file:NAME (a file in kb.secret_dir) or kb:NAME (after kb.set_secret('NAME', key))"),
         }
@@ -93,7 +95,7 @@ impl Reference {
             }
             Reference::Stored(_) => return Ok(()),
         };
-        if is_sealing { Err(format!("{what} is the key of kb.secret_key")) } else { Ok(()) }
+        if is_sealing { Err(format!("{what} is reserved as the key of kb.secret_key")) } else { Ok(()) }
     }
 
     /// Resolves a reference that this process can resolve.
@@ -109,7 +111,8 @@ impl Reference {
                 let path = sources.dir.as_ref().ok_or("kb.secret_dir is not set")?.join(name);
                 self.check_use(sources)?;
                 let bytes = read_file(&path).map_err(|e| format!("file {name} in kb.secret_dir: {e}"))?;
-                String::from_utf8(bytes).map_err(|_| format!("file {name} in kb.secret_dir is no text"))?
+                String::from_utf8(bytes)
+                    .map_err(|_| format!("file {name} in kb.secret_dir is not text in UTF-8"))?
             }
             Reference::Stored(name) => return Err(format!("secret {name} was not sent along")),
         };
@@ -117,7 +120,7 @@ impl Reference {
         match secret.expose() {
             "" => Err("the key it refers to is empty".into()),
             key if key.chars().any(char::is_control) => {
-                Err("the key it refers to holds control characters".into())
+                Err("the key it refers to contains control characters".into())
             }
             _ => Ok(secret),
         }

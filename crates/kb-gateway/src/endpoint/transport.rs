@@ -106,7 +106,7 @@ impl Transport {
                 Auth::Header(name) => (name, secret.expose().to_string()),
             };
             let mut value =
-                HeaderValue::from_str(&value).map_err(|_| lasting("the key holds invalid characters"))?;
+                HeaderValue::from_str(&value).map_err(|_| lasting("the key contains invalid characters"))?;
             value.set_sensitive(true);
             request = request.header(name, value);
         }
@@ -121,8 +121,8 @@ impl Transport {
         while let Some(part) = response.chunk().await.map_err(|e| classify(&e))? {
             if body.len() + part.len() > cap {
                 if is_good {
-                    let problem = format!("its answer is larger than the {cap} bytes it may have");
-                    return Err(Failure::Passing("its answer is larger than it may be".into(), problem));
+                    let problem = format!("its answer is larger than the maximum of {cap} bytes");
+                    return Err(Failure::Passing("its answer is too large".into(), problem));
                 }
                 break;
             }

@@ -9,7 +9,7 @@ use serde_json::json;
 pub const PROVIDER: Provider = Provider {
     name: "azure_openai",
     address: Address::Given(
-        "the deployment's, https://RESOURCE.openai.azure.com/openai/deployments/DEPLOYMENT",
+        "the URL of the deployment, https://RESOURCE.openai.azure.com/openai/deployments/DEPLOYMENT",
     ),
     auth: Auth::Header("api-key"),
     embed: Some(&AzureOpenAi),

@@ -80,7 +80,7 @@ impl EmbedApi for Http {
         let vector_pointer = remote.vector_pointer.as_deref().unwrap_or("/embedding");
         let found = answer
             .pointer(items_pointer)
-            .ok_or_else(|| format!("the answer has nothing at items_pointer \"{items_pointer}\""))?;
+            .ok_or_else(|| format!("the answer has no value at items_pointer \"{items_pointer}\""))?;
         // A server that takes one text may return the item, or its numbers, without an array around it.
         let items = match found {
             Value::Array(items) if !items.first().is_some_and(Value::is_number) => items.as_slice(),
@@ -138,7 +138,7 @@ fn fill(template: Value, embedder: &Embedder, kind: Kind, texts: &[String]) -> V
 
 fn vector(item: &Value, pointer: &str) -> Vector {
     let missing = || {
-        let problem = format!("an item of the answer has nothing at vector_pointer \"{pointer}\"");
+        let problem = format!("an item of the answer has no value at vector_pointer \"{pointer}\"");
         Vector(Err(Unusable::Unreadable(problem)))
     };
     // Every value can be deserialised in the place of a vector.

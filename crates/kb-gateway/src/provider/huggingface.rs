@@ -39,8 +39,7 @@ impl EmbedApi for HuggingFace {
             return Vec::new();
         }
         vec![
-            "config.dimensions: only a Text Embeddings Inference server makes shorter vectors: give its \
-             URL as base_url"
+            "config.dimensions: only a Text Embeddings Inference server can shorten vectors; specify its URL as base_url"
                 .to_string(),
         ]
     }
@@ -66,8 +65,7 @@ impl EmbedApi for HuggingFace {
         let vectors: Vec<Vector> = read::parse(body)?;
         let opening = body.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).take(3);
         if opening.eq(*b"[[[") && vectors.iter().all(|vector| vector.0.is_err()) {
-            let problem =
-                "a vector came back for each token instead of one for each text: the model must pool";
+            let problem = "the provider returned a vector for each token instead of one for each text; the model must use pooling";
             return Err(problem.to_string().into());
         }
         read::answer(vectors, None, count)

@@ -23,7 +23,7 @@ fn unexpected(error: &serde_json::Error) -> String {
 /// The answer, if there are as many vectors as texts.
 pub fn answer(vectors: Vec<Vector>, tokens: Option<u64>, count: usize) -> Result<EmbedAnswer, Unusable> {
     if vectors.len() != count {
-        return Err(format!("{} vectors came back for {count} texts", vectors.len()).into());
+        return Err(format!("the provider returned {} vectors for {count} texts", vectors.len()).into());
     }
     Ok(Answer { value: vectors.into_iter().map(|vector| vector.0).collect(), tokens })
 }
@@ -42,7 +42,7 @@ impl Vector {
 
 impl Default for Vector {
     fn default() -> Vector {
-        Vector(Err(Unusable::Unreadable("no vector came back for this text".into())))
+        Vector(Err(Unusable::Unreadable("the provider returned no vector for this text".into())))
     }
 }
 
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for VectorVisitor {
         }
         match is_whole {
             true => Ok(Vector(Ok(vector))),
-            false => Ok(Vector::wrong("its vector holds something that is not a number")),
+            false => Ok(Vector::wrong("its vector contains something that is not a number")),
         }
     }
 
@@ -80,7 +80,10 @@ impl<'de> Visitor<'de> for VectorVisitor {
         let (numbers, rest) = bytes.as_chunks::<4>();
         match rest.is_empty() {
             true => Ok(Vector(Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect()))),
-            false => Ok(Vector::wrong(&format!("its vector has {} bytes, no multiple of 4", bytes.len()))),
+            false => Ok(Vector::wrong(&format!(
+                "its vector has {} bytes, which is not a multiple of 4",
+                bytes.len()
+            ))),
         }
     }
 
@@ -215,7 +218,9 @@ fn in_order<T: Default>(
     for (index, item) in items.into_iter().filter_map(|(index, item)| Some((index?, item))) {
         let place = places.get_mut(index);
         place
-            .ok_or_else(|| format!("an index came back that is not 0 to {}", texts.saturating_sub(1)))?
+            .ok_or_else(|| {
+                format!("the provider returned an index that is not from 0 to {}", texts.saturating_sub(1))
+            })?
             .push(item);
     }
     let only = |mut place: Vec<T>| if place.len() == 1 { place.pop() } else { None };
@@ -244,7 +249,7 @@ pub fn scores(
     });
     let scores: Vec<Option<f64>> = in_order(items, count)?;
     if count > 0 && scores.iter().all(Option::is_none) {
-        return Err(format!("no score came back for any of {count} texts").into());
+        return Err(format!("the provider returned no score for any of {count} texts").into());
     }
     let last = scores.iter().flatten().copied().fold(0.0, f64::min);
     Ok(Answer { value: scores.into_iter().map(|score| score.unwrap_or(last)).collect(), tokens })

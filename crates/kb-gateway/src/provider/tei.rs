@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 pub const PROVIDER: Provider = Provider {
     name: "tei",
-    address: Address::Given("where the server is"),
+    address: Address::Given("the URL of the server"),
     needs_secret: false,
     rerank: Some(&Tei),
     ..Provider::DEFAULT

@@ -184,7 +184,7 @@ fn models_other_than_cross_encoders_with_one_score_are_refused() {
     write_bert(models.path(), "plain", "");
     write_static(models.path(), "static", &[]);
     for (model, reason) in [
-        ("two", "tells 2 classes apart"),
+        ("two", "distinguishes 2 classes"),
         ("plain", "classifier.weight"),
         ("static", "BERT"),
         ("none", "no such"),

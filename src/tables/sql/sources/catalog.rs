@@ -19,9 +19,10 @@ thread_local! {
 
 /// The error that kb.sources shows for a source until all rows are compared or the table is attached again.
 /// It contains no value of any row, because other tenants may read it.
-pub const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and stay as they were put: delete them, then call kb.reconcile";
-pub const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and stay: detach that table (kb.sources has both), then call kb.reconcile";
-pub const NOT_FOLLOWED: &str = "its new partitions could not be given triggers, or those of former ones not be taken off: attach it again";
+pub const TAKEN: &str = "documents that were put have the keys of rows as their external_id, and remain unchanged; delete them, then call kb.reconcile";
+pub const OTHERS: &str = "documents of another attached table have the keys of rows as their external_id, and remain unchanged; detach that table (kb.sources lists both), then call kb.reconcile";
+pub const NOT_FOLLOWED: &str =
+    "triggers could not be created on its new partitions or dropped from its former ones; attach it again";
 /// How the error of a refused row begins.
 pub const REFUSED: &str = "a row cannot become a document: ";
 

@@ -150,7 +150,7 @@ pub fn key_types(relation: u32, columns: &[String]) -> Result<Vec<KeyType>> {
     let name = find(relation)?.map_or_else(|| relation.to_string(), |table| table.name);
     Err(Error::State {
         problem: format!("column \"{missing}\" is not in the primary key of table {name} any more"),
-        hint: "Attach the table again (kb.attach_table): its rows are named by their key.".into(),
+        hint: "Attach the table again (kb.attach_table); its rows are identified by their key.".into(),
     })
 }
 

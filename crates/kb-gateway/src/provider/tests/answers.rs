@@ -209,7 +209,7 @@ fn a_wrong_number_of_vectors_is_refused() {
         // Indexes tell which vector is missing.
         for count in [1, 3].into_iter().filter(|_| !INDEXED.contains(&provider)) {
             let problem = read(provider, &written(provider, "[1]", "[2]"), count).unwrap_err().to_string();
-            assert_eq!(problem, format!("2 vectors came back for {count} texts"), "{provider}");
+            assert_eq!(problem, format!("the provider returned 2 vectors for {count} texts"), "{provider}");
         }
     }
 }
@@ -289,10 +289,24 @@ fn pointers_lead_to_the_vectors_and_the_tokens() {
         ("", "", "/used/n", "[[1],[2]]", 2, Ok((vec![vec![1.0], vec![2.0]], None))),
         ("/embedding", "", "/n", r#"{"embedding":[1,2],"n":3}"#, 1, Ok((vec![vec![1.0, 2.0]], Some(3)))),
         ("", "/embedding", "/n", r#"{"embedding":[1,2]}"#, 1, Ok((vec![vec![1.0, 2.0]], None))),
-        ("/out", "/v", "/n", rows, 2, Err("1 vectors came back for 2 texts")),
-        ("/data", "/v", "/n", rows, 2, Err("the answer has nothing at items_pointer \"/data\"")),
-        ("/embedding", "", "/n", r#"{"embedding":[1,2]}"#, 2, Err("1 vectors came back for 2 texts")),
-        ("/embedding", "", "/n", r#"{"embedding":[]}"#, 1, Err("0 vectors came back for 1 texts")),
+        ("/out", "/v", "/n", rows, 2, Err("the provider returned 1 vectors for 2 texts")),
+        ("/data", "/v", "/n", rows, 2, Err("the answer has no value at items_pointer \"/data\"")),
+        (
+            "/embedding",
+            "",
+            "/n",
+            r#"{"embedding":[1,2]}"#,
+            2,
+            Err("the provider returned 1 vectors for 2 texts"),
+        ),
+        (
+            "/embedding",
+            "",
+            "/n",
+            r#"{"embedding":[]}"#,
+            1,
+            Err("the provider returned 0 vectors for 1 texts"),
+        ),
     ] {
         let remote = Remote {
             items_pointer: Some(items.into()),

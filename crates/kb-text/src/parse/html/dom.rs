@@ -159,9 +159,7 @@ impl Problem {
                 format!("its HTML has an element with more than {MAX_ATTRIBUTES} attributes")
             }
             Problem::Names => {
-                format!(
-                    "its HTML has more than {MAX_NAMES} different names of elements that HTML does not know"
-                )
+                format!("its HTML has more than {MAX_NAMES} distinct unknown element names")
             }
         };
         Error::Argument { argument: "content", problem }
