@@ -18,7 +18,7 @@ struct ScheduledIndex {
     resume_at: Option<Instant>,
 }
 
-/// After so many failures the worker no longer stays for an index, though it is tried again.
+/// The number of failures after which the worker no longer stays for an index, though it is tried again.
 const HOPELESS: u32 = 4;
 
 /// Tables by what identifies them: those that got vectors, and those whose index was asked for and is not

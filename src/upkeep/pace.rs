@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A pause is so many times as long as what it follows took, if that was more than [`SHORT`], so that it
-/// takes a twentieth of the time.
+/// The length of a pause as a multiple of the time that the work before it took, if that was more than
+/// [`SHORT`]. So the work takes a twentieth of the time.
 const TIMES: u32 = 20;
 const SHORT: Duration = Duration::from_millis(5);
 /// The longest pause.

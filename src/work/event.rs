@@ -21,7 +21,7 @@ pub enum Event {
     Unreleased(Vec<Job>),
     /// The embedder of a build could not be asked: it is paused, if the error says for how long.
     Refused { target: Arc<Target>, error: Error },
-    /// A build gets so many vectors: it may want an index.
+    /// A build gets this number of vectors, so it may need an index.
     Grown { target: Arc<Target>, vectors: usize },
 }
 

@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// How long chunks are kept: what waits longer may have been edited or deleted, and would be paid for in
 /// vain.
 const KEPT: Duration = Duration::from_secs(1);
-/// At most so many bytes of texts are kept for a group.
+/// Maximum size in bytes of the texts that are kept for a group.
 const MOST: usize = 4 * 1024 * 1024;
 
 /// All chunks of some documents that have no vector, in the order of document and ordinal.
@@ -88,8 +88,7 @@ impl FreshChunks {
         }
     }
 
-    /// Takes so many of the next chunks, or all that are left, and says whether they are all; None: they are
-    /// not known.
+    /// Takes at most `most` of the next chunks, and says whether none is left. None if they are not known.
     pub fn take(&mut self, most: usize) -> Option<(Vec<Missing>, bool)> {
         let chunks = self.chunks.as_mut()?;
         let taken = chunks.drain(..most.min(chunks.len())).collect();

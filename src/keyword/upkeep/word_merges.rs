@@ -10,8 +10,8 @@ use kb_types::error::{Error, Result};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// The worker merges at most so many chunks at once, which takes a fraction of a second; where there are many
-/// segments it merges more (`merge::MANY`).
+/// Maximum number of chunks that the worker merges at once, which takes a fraction of a second. Where there
+/// are many segments, it merges more (`merge::MANY`).
 const LARGE: u64 = 20_000;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -9,8 +9,8 @@ use kb_types::vector_db::VectorDbType;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How many have no index is looked at again when one in so many of those that may have none was written, and
-/// so often while a knowledge base waits.
+/// The vectors without an index are counted again when this fraction (1/16) of the number that is allowed has
+/// been written, and at this interval while a knowledge base waits.
 const LOOK_AFTER: u64 = 16;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

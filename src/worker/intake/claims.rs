@@ -25,9 +25,9 @@ const DELAYED_EVERY: Duration = Duration::from_millis(250);
 const EXPIRED_EVERY: Duration = Duration::from_secs(2);
 /// About how many turns are kept.
 const TURNS: usize = 256;
-/// At most so many turns are taken by one claim, so that many backlogs of one job each are claimed at once.
+/// Maximum number of turns that one claim takes, so that many backlogs of one job each are claimed at once.
 const TURNS_AT_ONCE: usize = 64;
-/// At most so many looks and claims are made by one call that finds nothing.
+/// Maximum number of lookups and claims of one call that finds nothing.
 const ROUNDS: usize = 8;
 
 impl Member for Backlog {

@@ -26,8 +26,9 @@ pub struct WindowSizer<'a> {
 /// How many sizes the splitter may ask for to make a chunk. It usually asks for some dozens.
 const ASKED: usize = 2000;
 
-/// A part has at least one token for every so many bytes. Otherwise text that a tokeniser drops, or reads as
-/// one unknown word, would have no size, and the splitter would scan all of it repeatedly for one chunk.
+/// A part counts as at least one token for every this many bytes. Otherwise text that a tokeniser drops, or
+/// reads as one unknown word, would have no size, and the splitter would scan all of it repeatedly for one
+/// chunk.
 pub const LONGEST_TOKEN: usize = 64;
 /// The work counted for looking up the tokens of a part, in bytes.
 const LOOKUP: usize = 4;
