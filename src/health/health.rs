@@ -181,7 +181,7 @@ fn failures() -> Result<Finding> {
         name,
         Status::Warning,
         format!("failed documents: {failed}, in knowledge bases: {knowledge_bases}"),
-        "SELECT * FROM kb.failures lists them with the reason. kb.retry(kb_id) retries them.",
+        "List them and the reasons with SELECT * FROM kb.failures. kb.retry(kb_id) retries them.",
     ))
 }
 

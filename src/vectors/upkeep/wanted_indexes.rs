@@ -2,10 +2,10 @@
 //!
 //! A table gets its first index when it has `min_rows` and none of its documents waits, or when one has
 //! waited for ten minutes, or, while documents keep coming, when it has three quarters of the rows that may
-//! be without an index (`kb_search::vector_segments::next`). The worker looks at a table when the table has got
-//! vectors, and asks the indexer for those that are ready. If an index was asked for and is still missing at
-//! the next look, a pause comes first, doubled each time up to ten minutes (`upkeep/index_schedule.rs`). The
-//! pauses are in memory: the next worker begins with none.
+//! be without an index (`kb_search::vector_segments::next`). The worker looks at a table when the table has
+//! got vectors, and asks the indexer for those that are ready. If an index was asked for and is still missing
+//! at the next look, a pause comes first, doubled each time up to ten minutes (`upkeep/index_schedule.rs`).
+//! The pauses are in memory: the next worker begins with none.
 
 use super::growth::Growth;
 use super::unindexed::Unindexed;
