@@ -6,6 +6,7 @@ use crate::pg::report;
 use crate::query::dense::{ByMeaning, similarities};
 use crate::query::keyword::ByWords;
 use crate::query::rewording::{Reworded, reworded};
+use crate::query::sql::filtered_chunks::FilteredChunks;
 use crate::query::sql::search;
 use crate::query::sql::search::SearchTarget;
 use kb_search::journal::Journal;
@@ -13,14 +14,14 @@ use kb_search::request::AnswerBounds;
 use kb_search::{dedupe, diversity, fuse, question_rewording};
 use kb_types::error::{Error, Result};
 use kb_types::syntax::Syntax;
-use kb_types::{Candidate, Filter, Kind, Mode};
+use kb_types::{Candidate, Kind, Mode};
 use serde_json::json;
 
 /// Where to search for candidates.
 #[derive(Clone, Copy)]
 pub struct CandidateSearch<'a> {
     pub target: &'a SearchTarget,
-    pub filter: Option<&'a Filter>,
+    pub filtered: Option<&'a FilteredChunks<'a>>,
     pub journal: &'a Journal,
 }
 
@@ -129,7 +130,7 @@ impl<'a> CandidateSearch<'a> {
     pub fn legs(&self, words: &str, vector: Option<&'a [f32]>) -> Result<Legs<'a>> {
         let is_by_words = vector.is_none() || self.target.retrieval.mode == Mode::Hybrid;
         let by_words =
-            || self.journal.time("keyword", || ByWords::new(self.target, words, self.filter, self.journal));
+            || self.journal.time("keyword", || ByWords::new(self.target, words, self.filtered, self.journal));
         let by_words = is_by_words.then(by_words).transpose()?;
         match vector {
             Some(vector) => Ok(Legs { by_words, ..self.by_meaning(vector)? }),
@@ -139,7 +140,7 @@ impl<'a> CandidateSearch<'a> {
 
     /// A question that is a vector.
     pub fn by_meaning(&self, vector: &'a [f32]) -> Result<Legs<'a>> {
-        let by_meaning = ByMeaning::new(self.target, vector, self.filter, self.journal)?;
+        let by_meaning = ByMeaning::new(self.target, vector, self.filtered, self.journal)?;
         Ok(Legs { search: *self, by_meaning: Some((vector, by_meaning)), by_words: None })
     }
 

@@ -3,7 +3,7 @@
 use super::removed_rows::without_removed;
 use crate::builds::builds;
 use crate::pg::{latch, report, txn, wake};
-use crate::query::sql::filtered_chunks;
+use crate::query::sql::filtered_chunks::{self, FilteredChunks};
 use crate::query::sql::search;
 use crate::query::sql::search::SearchTarget;
 use crate::settings;
@@ -19,7 +19,7 @@ use kb_types::error::{Error, Result};
 use kb_types::vector_db::{Forced, Kept, Scan as Way};
 use kb_types::{Candidate, Filter};
 use serde_json::json;
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -34,13 +34,13 @@ impl<'a> ByMeaning<'a> {
     pub fn new(
         target: &'a SearchTarget,
         vector: &'a [f32],
-        filter: Option<&'a Filter>,
+        filtered: Option<&'a FilteredChunks<'a>>,
         journal: &'a Journal,
     ) -> Result<ByMeaning<'a>> {
         if !target.is_readable && !report::in_recovery() {
             await_rights(&target.vector_db)?;
         }
-        let question = VectorQuestion::new(target, vector, filter);
+        let question = VectorQuestion::new(target, vector, filtered);
         if target.index_misses {
             journal.note("dense", "index_misses", || json!(true));
         }
@@ -74,7 +74,8 @@ pub fn nearest(
     filter: Option<&Filter>,
     limit: usize,
 ) -> Result<Vec<Candidate>> {
-    let question = VectorQuestion::new(target, vector, filter);
+    let filtered = filter.map(|filter| FilteredChunks::new(target, filter));
+    let question = VectorQuestion::new(target, vector, filtered.as_ref());
     let found = question.next(&mut question.open(Step::exact(limit))?, limit)?;
     question.read(found)
 }
@@ -87,7 +88,8 @@ pub fn first_step(
     top_k: usize,
     ef_search: Option<usize>,
 ) -> Result<Option<Step>> {
-    let question = VectorQuestion::new(target, vector, filter);
+    let filtered = filter.map(|filter| FilteredChunks::new(target, filter));
+    let question = VectorQuestion::new(target, vector, filtered.as_ref());
     Ok(recall::steps(&question, top_k, false, ef_search)?.first().copied())
 }
 
@@ -120,25 +122,18 @@ fn await_rights(vector_db: &VectorDb) -> Result<()> {
 struct VectorQuestion<'a> {
     target: &'a SearchTarget,
     vector: &'a [f32],
-    filter: Option<&'a Filter>,
-    listed: RefCell<Listed>,
+    filtered: Option<&'a FilteredChunks<'a>>,
     /// What a scan by index reads, once it is known.
     searched: OnceCell<Option<Searched>>,
 }
 
-/// The chunks that pass the filter.
-#[derive(Default)]
-enum Listed {
-    #[default]
-    NotYet,
-    All(Vec<Uuid>),
-    /// There are too many.
-    No,
-}
-
 impl<'a> VectorQuestion<'a> {
-    fn new(target: &'a SearchTarget, vector: &'a [f32], filter: Option<&'a Filter>) -> VectorQuestion<'a> {
-        VectorQuestion { target, vector, filter, listed: RefCell::default(), searched: OnceCell::new() }
+    fn new(
+        target: &'a SearchTarget,
+        vector: &'a [f32],
+        filtered: Option<&'a FilteredChunks<'a>>,
+    ) -> VectorQuestion<'a> {
+        VectorQuestion { target, vector, filtered, searched: OnceCell::new() }
     }
 
     fn searched(&self) -> Result<Option<&Searched>> {
@@ -152,18 +147,6 @@ impl<'a> VectorQuestion<'a> {
             let _ = self.searched.set(searched.filter(is_asked));
         }
         Ok(self.searched.get().and_then(Option::as_ref))
-    }
-
-    /// Lists the chunks that pass the filter if there are at most `most`. Returns their number.
-    fn list(&self, filter: &Filter, most: usize) -> Result<Option<usize>> {
-        let found = filtered_chunks::matching_chunks(self.target, filter, most)?;
-        let count = found.as_ref().map(Vec::len);
-        self.listed.replace(match found {
-            Some(chunks) => Listed::All(chunks),
-            None if most >= MOST_LISTED => Listed::No,
-            None => Listed::NotYet,
-        });
-        Ok(count)
     }
 
     /// The approximate number of vectors in the index that pass the filter, by the planner's statistics.
@@ -189,19 +172,19 @@ impl<'a> VectorStore for VectorQuestion<'a> {
     }
 
     fn kept(&self, most: usize) -> Result<Option<Kept>> {
-        let Some(filter) = self.filter else { return Ok(None) };
+        let Some(filtered) = self.filtered else { return Ok(None) };
         let most = match self.forced() {
             None => most,
             Some(Forced::List) => MOST_LISTED,
             Some(Forced::Index | Forced::Join) => 0,
         };
-        let expected = self.expected(filter)?;
+        let expected = self.expected(filtered.filter)?;
         // Counting many chunks in vain would cost as much as the scan of the index.
         if let Some(expected) = expected.filter(|expected| *expected > most.saturating_mul(2)) {
             return Ok(Some(Kept::About(expected)));
         }
-        Ok(Some(match self.list(filter, most)? {
-            Some(count) => Kept::Exactly(count),
+        Ok(Some(match filtered.at_most(most)? {
+            Some(chunks) => Kept::Exactly(chunks.len()),
             None => Kept::About(expected.unwrap_or_default().max(most + 1)),
         }))
     }
@@ -226,7 +209,7 @@ impl<'a> VectorStore for VectorQuestion<'a> {
             kb_no,
             build_no,
             vector: self.vector,
-            filter: self.filter,
+            filter: self.filtered.map(|filtered| filtered.filter),
             among: None,
             limit: step.limit,
             scan: step.scan,
@@ -234,15 +217,8 @@ impl<'a> VectorStore for VectorQuestion<'a> {
         if matches!(step.scan, Way::Index { .. }) {
             return Ok(Look::Index(store.search(&search, self.searched()?)?));
         }
-        if let Some(filter) = self.filter
-            && matches!(*self.listed.borrow(), Listed::NotYet)
-            && self.forced() != Some(Forced::Join)
-        {
-            self.list(filter, MOST_LISTED)?;
-        }
-        let listed = self.listed.borrow();
-        let among = match &*listed {
-            Listed::All(chunks) => Some(chunks.as_slice()),
+        let among = match self.filtered {
+            Some(filtered) if self.forced() != Some(Forced::Join) => filtered.at_most(MOST_LISTED)?,
             _ => None,
         };
         let found = store.search(&VectorSearch { among, ..search }, None)?.next(step.limit)?;

@@ -6,6 +6,7 @@ use crate::query::dense;
 use crate::query::keyword;
 use crate::query::keyword::ByWords;
 use crate::query::removed_rows::without_removed;
+use crate::query::sql::filtered_chunks::FilteredChunks;
 use crate::query::sql::named_chunks;
 use crate::query::sql::named_chunks::NamedChunk;
 use crate::query::sql::search;
@@ -194,8 +195,10 @@ impl<'a> Standing<'a> {
             let scored = keyword::scored(target, question, &ids)?;
             standing.by_words = scored.iter().filter_map(|c| Some((c.chunk_id, c.keyword?.score))).collect();
             let first = AnswerBounds { top_k: RANKED, dedupe: false, ..answer.bounds };
+            let filtered = filter.map(|filter| FilteredChunks::new(target, filter));
+            let journal = Journal::closed();
             standing.keyword_ranks =
-                ranks(ByWords::new(target, question, filter, &Journal::closed())?.find(&first)?);
+                ranks(ByWords::new(target, question, filtered.as_ref(), &journal)?.find(&first)?);
         }
         Ok(standing)
     }

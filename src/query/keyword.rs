@@ -7,7 +7,7 @@ use crate::keyword::postings::SegmentStatistics;
 use crate::keyword::word_statistics::WordStatistics;
 use crate::keyword::words::Language;
 use crate::pg::{report, wake};
-use crate::query::sql::filtered_chunks;
+use crate::query::sql::filtered_chunks::FilteredChunks;
 use crate::query::sql::search;
 use crate::query::sql::search::{CandidateCondition, SearchTarget};
 use kb_search::bm25;
@@ -54,19 +54,17 @@ impl<'a> ByWords<'a> {
     pub fn new(
         target: &'a SearchTarget,
         query: &str,
-        filter: Option<&'a Filter>,
+        filtered: Option<&'a FilteredChunks<'a>>,
         journal: &'a Journal,
     ) -> Result<ByWords<'a>> {
         let index = QuestionIndex::open(target, query)?;
         index.describe(journal);
         let (given, rest) = (HashSet::new(), Vec::new().into_iter());
-        let mut ranked = Ranked { target, index, filter, rest, ranked: 0, is_all: false, given };
+        let mut ranked = Ranked { target, index, filtered, rest, ranked: 0, is_all: false, given };
         if ranked.index.terms.is_empty() {
             ranked.is_all = true;
-        } else if let Some(filter) = filter
-            && let Some(few) = filtered_chunks::matching_chunks(target, filter, FEW)?
-        {
-            ranked.rank_all(&few)?;
+        } else {
+            ranked.rank_filtered(FEW)?;
         }
         let left_out = ranked.index.left_out;
         Ok(ByWords { best: recall::Best::new(ranked, journal), left_out })
@@ -82,7 +80,8 @@ impl<'a> ByWords<'a> {
 struct Ranked<'a> {
     target: &'a SearchTarget,
     index: QuestionIndex<'a>,
-    filter: Option<&'a Filter>,
+    /// None once those that pass the filter are ranked, and no others.
+    filtered: Option<&'a FilteredChunks<'a>>,
     /// Those that have not been examined yet, the best first.
     rest: std::vec::IntoIter<Candidate>,
     /// The number of ranked chunks, and whether these are all.
@@ -92,12 +91,14 @@ struct Ranked<'a> {
 }
 
 impl Ranked<'_> {
-    /// Ranks these chunks, which are all that pass the filter.
-    fn rank_all(&mut self, chunk_ids: &[Uuid]) -> Result<()> {
+    /// Ranks all chunks that pass the filter, if there is one and at most `most` pass.
+    fn rank_filtered(&mut self, most: usize) -> Result<bool> {
+        let Some(filtered) = self.filtered else { return Ok(false) };
+        let Some(chunk_ids) = filtered.at_most(most)? else { return Ok(false) };
         let all = self.index.of_chunks(chunk_ids)?;
         self.keep(all);
-        self.is_all = true;
-        Ok(())
+        (self.is_all, self.filtered) = (true, None);
+        Ok(true)
     }
 
     /// Ranks at least `count` further chunks. The chunks behind a rank cannot be found without ranking all
@@ -105,11 +106,8 @@ impl Ranked<'_> {
     fn rank(&mut self, count: usize) -> Result<()> {
         let more = if self.ranked == 0 { count / 2 + SPARE } else { 3 * self.ranked };
         self.ranked += count + more;
-        if self.ranked > ENOUGH_TO_TELL
-            && let Some(filter) = self.filter
-            && let Some(several) = filtered_chunks::matching_chunks(self.target, filter, SEVERAL)?
-        {
-            return self.rank_all(&several);
+        if self.ranked > ENOUGH_TO_TELL && self.rank_filtered(SEVERAL)? {
+            return Ok(());
         }
         let (best, is_all) = self.index.best(self.ranked)?;
         self.keep(best);
@@ -131,7 +129,7 @@ impl recall::KeywordStore for Ranked<'_> {
         }
         let next: Vec<Candidate> = self.rest.by_ref().take(count).collect();
         self.given.extend(next.iter().map(|candidate| candidate.chunk_id));
-        let condition = self.index.condition(self.filter);
+        let condition = self.index.condition(self.filtered.map(|filtered| filtered.filter));
         let found = without_removed(search::heads_where(self.target, next, &condition)?)?;
         Ok((found, self.is_all && self.rest.len() == 0))
     }

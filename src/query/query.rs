@@ -13,6 +13,7 @@ use crate::query::dense::similarities;
 use crate::query::log_question;
 use crate::query::removed_rows::present_places;
 use crate::query::reranking;
+use crate::query::sql::filtered_chunks::FilteredChunks;
 use crate::query::sql::search;
 use crate::query::sql::search::SearchTarget;
 use crate::query::surroundings::surrounded;
@@ -90,8 +91,8 @@ fn answer_of(request: &Request, query: &str, target: SearchTarget, journal: &Jou
     }
     // A reranker reads more candidates than the answer has rows.
     let wide = AnswerBounds { top_k: target.retrieval.recalled(), ..bounds };
-    let filter = request.filter.as_ref();
-    let search = CandidateSearch { target: &target, filter, journal };
+    let filtered = request.filter.as_ref().map(|filter| FilteredChunks::new(&target, filter));
+    let search = CandidateSearch { target: &target, filtered: filtered.as_ref(), journal };
     let mut legs = search.legs(query, vector.as_deref())?;
     let left_out = legs.words_left_out();
     let mut candidates = legs.find_diverse(&wide)?;
@@ -156,9 +157,9 @@ pub fn query_vector(request: &Request, vector: &[f32]) -> Result<Vec<Hit>> {
         return Err(Error::Argument { argument: "vector", problem });
     }
     let bounds = AnswerBounds::new(&target.retrieval, &target.preprocess);
-    let filter = request.filter.as_ref();
+    let filtered = request.filter.as_ref().map(|filter| FilteredChunks::new(&target, filter));
     let journal = Journal::closed();
-    let search = CandidateSearch { target: &target, filter, journal: &journal };
+    let search = CandidateSearch { target: &target, filtered: filtered.as_ref(), journal: &journal };
     let candidates = search.by_meaning(vector)?.find_diverse(&bounds)?;
     let asked = AskedQuestion { words: None, vector: Some(vector) };
     finish(&target, request, &bounds, asked, candidates, &journal)

@@ -19,7 +19,7 @@ use crate::pg::txn;
 use crate::tenants::shares;
 use kb_types::Filter;
 use kb_types::error::Result;
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::CStr;
 use uuid::Uuid;
 
@@ -27,9 +27,35 @@ use uuid::Uuid;
 /// rotating disk, the planner would rather read all chunks.
 const LOOK_UPS: [(&CStr, &CStr); 1] = [(c"random_page_cost", c"1.1")];
 
-/// The chunks of the live build that pass a filter, of documents that the caller's tenant may read. Returns
-/// None if there are more than `most`.
-pub fn matching_chunks(target: &SearchTarget, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
+/// The chunks of the live build that pass the filter of a question, of documents that the caller's tenant may
+/// read. The searches of a question share the list.
+pub struct FilteredChunks<'a> {
+    pub filter: &'a Filter,
+    target: &'a SearchTarget,
+    all: OnceCell<Vec<Uuid>>,
+    /// A number that they are known to exceed.
+    more_than: Cell<Option<usize>>,
+}
+
+impl<'a> FilteredChunks<'a> {
+    pub fn new(target: &'a SearchTarget, filter: &'a Filter) -> FilteredChunks<'a> {
+        FilteredChunks { filter, target, all: OnceCell::new(), more_than: Cell::new(None) }
+    }
+
+    /// Returns None if there are more than `most`.
+    pub fn at_most(&self, most: usize) -> Result<Option<&[Uuid]>> {
+        if self.all.get().is_none() && self.more_than.get().is_none_or(|known| known < most) {
+            match read_chunks(self.target, self.filter, most)? {
+                Some(all) => drop(self.all.set(all)),
+                None => self.more_than.set(Some(most)),
+            }
+        }
+        Ok(self.all.get().map(Vec::as_slice).filter(|all| all.len() <= most))
+    }
+}
+
+/// Returns None if there are more than `most`.
+fn read_chunks(target: &SearchTarget, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
     let tenants = shares::readable(target.kb_no)?;
     let found = as_owner(|| {
         let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
