@@ -3,8 +3,8 @@
 //! waits for older transactions, which the worker must not.
 //!
 //! The indexer looks at tables as the worker does (`vectors/upkeep/wanted_indexes.rs`), and leaves when
-//! nothing more may come. Tenants take turns, and within a tenant its tables, one index at a time; after each,
-//! indexers of other databases get the place (`build_place.rs`).
+//! nothing more may come. Tenants take turns, and within a tenant its tables, one index at a time; after
+//! each, indexers of other databases get the place (`build_place.rs`).
 //!
 //! A session that drops or locks a table has precedence over its index. A drop cancels the build, and in a
 //! deadlock the indexer gives way; it begins again, [`ATTEMPTS`] times, while the table is there. Any other
