@@ -179,7 +179,7 @@ mod tests {
         let reserve = |urgency, count| budget.reserve(100, urgency, count, Spent::default());
         reserve(Urgency::Ingest, 90).unwrap();
         let reason = reserve(Urgency::Ingest, 1).unwrap_err().reason;
-        assert!(reason.contains("daily_token_budget of 100 tokens is spent, but for 10"), "{reason}");
+        assert!(reason.contains("daily_token_budget of 100 tokens is spent, except for 10"), "{reason}");
         reserve(Urgency::Bulk, 5).unwrap();
         assert!(reserve(Urgency::Bulk, 1).is_err());
         reserve(Urgency::Query, 5).unwrap();
