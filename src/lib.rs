@@ -1,6 +1,8 @@
 //! kb: a PostgreSQL extension that makes a database its own retrieval engine. This file is the table of
 //! contents; ARCHITECTURE.md says what the rooms are and what each may use.
 
+#![deny(unsafe_code)]
+
 mod builds;
 mod documents;
 mod evaluate;
@@ -11,6 +13,7 @@ mod jobs;
 mod keyword;
 mod knowledge_bases;
 mod models;
+#[allow(unsafe_code)]
 mod pg;
 mod processes;
 mod query;

@@ -1,5 +1,7 @@
 //! Where PostgreSQL enters the background processes.
 
+#![allow(unsafe_code)] // for the attribute no_mangle
+
 use super::{gateway_process, launcher};
 use crate::pg::background::{self, Process};
 use crate::processes::indexer;
