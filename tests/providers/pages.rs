@@ -25,7 +25,7 @@ fn the_comment_of_each_create_function_lists_its_providers() {
     let grants = text("sql/grants.sql");
     for kind in KINDS {
         let comment = between(&grants, &format!("COMMENT ON FUNCTION kb.create_{kind}("), ";\n");
-        let listed = between(comment, "provider (", ")").replace(" or ", ", ");
+        let listed = between(comment, "provider: ", ".").replace(" or ", ", ");
         assert_eq!(listed.split(", ").collect::<Vec<_>>(), all_names(kind), "kb.create_{kind}");
     }
 }
