@@ -475,9 +475,9 @@ CREATE TABLE kb.jobs (
 -- however large the table once was.
 WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
 ALTER SEQUENCE kb.job_no_seq OWNED BY kb.jobs.job_no;
--- Jobs that may be claimed, in the order of turns; delayed jobs; leased jobs. So no look-up has to pass over
--- the others.
-CREATE INDEX jobs_due ON kb.jobs (priority, tenant_id, kb_no, job_no)
+-- Jobs that may be claimed, by kind of work, in the order of turns; delayed jobs; leased jobs. So no look-up
+-- has to pass over the others.
+CREATE INDEX jobs_due ON kb.jobs (kind, priority, tenant_id, kb_no, job_no)
     WHERE leased_until IS NULL AND next_attempt_at IS NULL;
 CREATE INDEX jobs_delayed ON kb.jobs (next_attempt_at) WHERE next_attempt_at IS NOT NULL;
 CREATE INDEX jobs_leased ON kb.jobs (leased_until) WHERE leased_until IS NOT NULL;

@@ -1,8 +1,9 @@
-//! What parts of the worker and kinds of work report. The worker applies it: no part changes another.
+//! What parts of the worker and kinds of work report. The worker applies it: no part changes another. Pure.
 
 use super::{Group, Target};
 use crate::jobs::queue::Job;
 use kb_types::error::Error;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,22 @@ impl Event {
     }
 }
 
+/// Those of some jobs that none of these events ends or gives back.
+pub fn without_reported(mut jobs: Vec<Job>, events: &[Event]) -> Vec<Job> {
+    let mut reported = HashSet::new();
+    for event in events {
+        match event {
+            Event::Failed { job, .. } => drop(reported.insert(job.job_no)),
+            Event::GivenBack { jobs, .. } | Event::Unreleased(jobs) => {
+                reported.extend(jobs.iter().map(|job| job.job_no));
+            }
+            _ => {}
+        }
+    }
+    jobs.retain(|job| !reported.contains(&job.job_no));
+    jobs
+}
+
 /// A document whose chunks are written.
 pub struct Written {
     pub document_id: i64,
@@ -46,4 +63,37 @@ pub struct Written {
     /// Embedder of the last of its builds, and whether that is a remote one.
     pub embedder: String,
     pub is_remote: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kb_types::row_states::Priority;
+
+    fn job(job_no: i64) -> Job {
+        Job {
+            kind: "document".into(),
+            kb_no: 1,
+            tenant_id: "t".into(),
+            external_id: job_no.to_string(),
+            generation: job_no,
+            attempts: 1,
+            run_no: None,
+            priority: Priority::Live,
+            job_no,
+            source_no: None,
+            adopted: None,
+        }
+    }
+
+    #[test]
+    fn a_job_that_has_failed_or_was_given_back_is_not_given_back_again() {
+        let events = [
+            Event::Failed { job: job(2), error: Error::Internal("a bad row".into()), embedder: None },
+            Event::GivenBack { jobs: vec![job(4), job(5)], delay: Duration::ZERO },
+            Event::Unreleased(vec![job(7)]),
+        ];
+        let left = without_reported((1..=8).map(job).collect(), &events);
+        assert_eq!(left.iter().map(|job| job.job_no).collect::<Vec<_>>(), [1, 3, 6, 8]);
+    }
 }

@@ -16,7 +16,7 @@ mod pauses;
 mod target;
 mod under_way;
 
-pub use event::{Event, Written};
+pub use event::{Event, Written, without_reported};
 pub use fresh_chunks::FreshChunks;
 pub use group::Group;
 pub use helper_thread::HelperThread;
@@ -42,7 +42,7 @@ pub enum Progress {
     Prepared,
 }
 
-/// A kind of work: what is done for the jobs of one kind.
+/// A kind of work: what is done for the jobs of one kind (`kb.jobs.kind`).
 ///
 /// The worker calls, again and again: [`Work::settle`], [`Work::ask_models`], [`Work::write`],
 /// [`Work::collect`]; then, unless something is still being prepared, [`Work::take`] with claimed jobs if it
@@ -50,6 +50,9 @@ pub enum Progress {
 /// All of these begin and end transactions themselves. After an error that is not a conflict (a lock, a
 /// deadlock, a serialization failure) the worker gives every job back and calls [`Work::clear`].
 pub trait Work {
+    /// Its name, which its jobs have as their kind. Only these jobs are claimed for it, and ended by it.
+    fn kind(&self) -> &'static str;
+
     /// Makes jobs of what waits elsewhere, before jobs are claimed.
     fn take_up(&mut self) -> Result<()>;
 
@@ -123,6 +126,7 @@ pub trait Feed {
     fn is_wanted(&self) -> Result<bool>;
 
     /// Makes the documents of those of these jobs that are its own. Returns the jobs that are to be
-    /// processed, in their order; the others have ended, or wait.
+    /// processed, in their order; the others have ended, or wait. After a conflict, those that it has not
+    /// reported are given back.
     fn refresh(&mut self, jobs: Vec<Job>, events: &mut Vec<Event>) -> Result<Vec<Job>>;
 }

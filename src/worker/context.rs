@@ -9,6 +9,7 @@ use super::finish::outcome::Outcomes;
 use super::intake::claims::Claims;
 use super::kinds::{self, Upkeeps};
 use super::runner::Clock;
+use super::works::Works;
 use crate::jobs::queue::Job;
 use crate::upkeep::Log;
 use crate::work::{Event, Hold, Pauses, Target, Work};
@@ -22,7 +23,7 @@ pub struct Worker {
     pub leases: Leases,
     pub backoff: Backoff,
     pub claims: Claims,
-    pub work: Box<dyn Work>,
+    pub works: Works,
     pub open: OpenDocuments,
     pub outcomes: Outcomes,
     pub queue: SendQueue,
@@ -42,7 +43,7 @@ impl Worker {
             leases: Leases::new(died_at),
             backoff: Backoff::default(),
             claims: Claims::default(),
-            work: kinds::work(),
+            works: Works::new(kinds::works()),
             open: OpenDocuments::default(),
             outcomes: Outcomes::default(),
             queue: SendQueue::default(),
@@ -55,15 +56,16 @@ impl Worker {
         }
     }
 
-    /// Lets the kind of work act, and applies what it reports, also what it reported before an error. The
+    /// Lets a kind of work act, and applies what it reports, also what it reported before an error. The
     /// error of an event counts first: a lock in the kind's way costs this round only, but an event that
     /// could not be applied is lost, so that the worker must start over.
     pub fn act<T>(
         &mut self,
+        kind: &str,
         act: impl FnOnce(&mut dyn Work, &Pauses, &mut Vec<Event>) -> Result<T>,
     ) -> Result<T> {
         let mut events = Vec::new();
-        let result = act(&mut *self.work, &self.pauses, &mut events);
+        let result = self.works.of_mut(kind).and_then(|work| act(work, &self.pauses, &mut events));
         self.apply_all(events).and(result)
     }
 
@@ -86,10 +88,11 @@ impl Worker {
                 }
             }
             Event::Done(documents) => {
-                return self.outcomes.finish(&*self.work, &documents.iter().collect::<Vec<_>>());
+                return self.outcomes.finish(&self.works, &documents.iter().collect::<Vec<_>>());
             }
             Event::Failed { job, error, embedder } => {
-                return self.outcomes.fail(&*self.work, &job, &error, embedder.as_deref());
+                let work = self.works.of(&job.kind)?;
+                return self.outcomes.fail(work, &job, &error, embedder.as_deref());
             }
             Event::GivenBack { jobs, delay } => return self.outcomes.give_back(&jobs, delay),
             Event::Unreleased(jobs) => self.outcomes.release_later(jobs),
@@ -115,6 +118,6 @@ impl Worker {
 
     /// The jobs that this worker has leases on.
     pub fn jobs(&self) -> Vec<Job> {
-        self.open.jobs().chain(self.work.jobs()).collect()
+        self.open.jobs().chain(self.works.jobs()).collect()
     }
 }

@@ -13,9 +13,9 @@ use crate::upkeep::Upkeep;
 use crate::vectors::upkeep::{Grown, Indexes, UnusedTables};
 use crate::work::Work;
 
-/// What is done for jobs.
-pub fn work() -> Box<dyn Work> {
-    Box::new(DocumentWork::new(vec![Box::new(RowFeed::default())]))
+/// What is done for jobs: a line for each kind of work.
+pub fn works() -> Vec<Box<dyn Work>> {
+    vec![Box::new(DocumentWork::new(vec![Box::new(RowFeed::default())]))]
 }
 
 /// What is done beside jobs.

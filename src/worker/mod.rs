@@ -7,7 +7,8 @@
 //!   and a feed ([`crate::work::Feed`]) makes documents of something else: of rows of attached tables.
 //! - `upkeep/mod.rs` is the contract with what has no job ([`crate::upkeep::Upkeep`]): builds, indexes,
 //!   segments of keyword search, logs, usage.
-//! - `kinds.rs` lists them all. No other file of this room names one.
+//! - `kinds.rs` lists them all. No other file of this room names one: `works.rs` tells by `kb.jobs.kind` of
+//!   which kind a job is.
 //!
 //! [`context::Worker`] is the one context. It owns the parts, and no part has another: a part takes values or
 //! shared references, and what it wants done elsewhere it returns as [`crate::work::Event`]s (a job failed,
@@ -17,7 +18,7 @@
 //! | stage | file | parts |
 //! |---|---|---|
 //! | the loop: when to work, wait, start over and leave | `runner.rs` | clock, backoff |
-//! | whose jobs are claimed next | `intake/take_in.rs` | `claims.rs`, pauses, the kind of work |
+//! | whose jobs are claimed next | `intake/take_in.rs` | `claims.rs`, pauses, the kinds of work |
 //! | chunks to the gateway | `embed/send.rs` | `send_queue.rs`, `gateway_link.rs`, open documents |
 //! | vectors to tables | `embed/receive.rs` | `in_flight.rs`, `unsaved.rs`, open documents |
 //! | how documents end | `finish/outcome.rs` | `open_documents.rs`, `leases.rs` |
@@ -36,3 +37,4 @@ pub mod intake;
 mod kinds;
 pub mod runner;
 mod upkeep;
+mod works;

@@ -229,8 +229,8 @@ impl Worker {
         }
         // This comes first, because a worker that slept longer than a lease must not claim its own jobs.
         self.renew_leases()?;
-        let (work, open) = (&self.work, &self.open);
-        self.outcomes.release_now_and_then(|| open.jobs().chain(work.jobs()).collect());
+        let (works, open) = (&self.works, &self.open);
+        self.outcomes.release_now_and_then(|| open.jobs().chain(works.jobs()).collect());
         let may_begin = self.clock.leaving.is_none();
         let taken = self.take_in(may_begin)?;
         let sent = may_begin && self.send()?;
@@ -243,14 +243,14 @@ impl Worker {
         self.link.close();
         self.open.clear();
         self.queue.clear();
-        self.work.clear();
+        self.works.clear();
         self.give_back_all(fault);
     }
 
     /// Shows in pg_stat_activity what is under way, where that has changed.
     fn show(&mut self) {
         let now = Shown {
-            documents: self.open.len() + self.work.jobs().len(),
+            documents: self.open.len() + self.works.jobs().count(),
             at_gateway: self.link.in_flight().len(),
         };
         if self.clock.shown.replace(now) == Some(now) {
@@ -266,7 +266,7 @@ impl Worker {
 
     fn is_idle(&self) -> bool {
         let is_sending = !self.open.is_empty() || !self.queue.is_empty() || !self.link.in_flight().is_empty();
-        self.work.is_idle() && !is_sending && self.unsaved.is_empty()
+        self.works.is_idle() && !is_sending && self.unsaved.is_empty()
     }
 
     fn may_leave(&self, since: Instant) -> bool {
@@ -276,13 +276,13 @@ impl Worker {
         }
         // What is being prepared is written first: otherwise a document that takes longer than a turn would
         // never be written.
-        !self.work.is_preparing() && (self.link.in_flight().is_empty() || is_late)
+        !self.works.is_preparing() && (self.link.in_flight().is_empty() || is_late)
     }
 
     fn pause(&mut self) {
         // The helper thread wakes this process only once, so the worker does not wait while a group is
         // prepared, unless nothing is taken in because vectors cannot be saved.
-        if self.work.is_prepared() && !self.unsaved.is_stuck() {
+        if self.works.is_prepared() && !self.unsaved.is_stuck() {
             return;
         }
         if !self.link.wait(CHECK_EVERY) {

@@ -47,7 +47,7 @@ impl Worker {
         }
         // Jobs first: then the upkeeps are not asked, whose tables somebody may have locked.
         txn::in_txn(|| {
-            let has_jobs = queue::any()? || self.work.is_wanted()?;
+            let has_jobs = queue::any()? || self.works.is_wanted()?;
             Ok(!has_jobs && all(&self.upkeeps.all(), |upkeep| upkeep.is_done())?)
         })
     }
@@ -55,7 +55,7 @@ impl Worker {
     /// Whether there is something to do of which this worker, which is leaving, has not seen all. In a
     /// transaction.
     pub fn has_work(&mut self) -> Result<bool> {
-        let has_jobs = queue::any()? || self.work.is_wanted()?;
+        let has_jobs = queue::any()? || self.works.is_wanted()?;
         Ok(has_jobs || !all(&self.upkeeps.all(), |upkeep| Ok(!upkeep.is_wanted()?))?)
     }
 

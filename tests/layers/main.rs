@@ -1,6 +1,7 @@
 //! What Cargo cannot express of src/: rooms import each other in no circle, the worker names a kind of work
-//! in one file only, and SQL stands in modules `sql`. What a room keeps to itself is private to it, and
-//! `unsafe` is denied outside `pg`, so the compiler checks that. ARCHITECTURE.md says why.
+//! in one file only, a job can be of each of them, and SQL stands in modules `sql`. What a room keeps to
+//! itself is private to it, and `unsafe` is denied outside `pg`, so the compiler checks that. ARCHITECTURE.md
+//! says why.
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 
@@ -82,4 +83,21 @@ fn rooms_import_in_no_circle_and_sql_is_in_modules_sql() {
     let found: Vec<String> = sources.iter().flat_map(breaches).collect();
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
     assert!(circle(&sources).is_empty(), "a circle is among {:?}", circle(&sources));
+}
+
+/// The names that kinds of work give themselves, beside the constraint on kb.jobs.kind.
+#[test]
+fn the_kinds_of_work_are_those_that_a_job_can_be_of() {
+    let mut names: Vec<String> = Vec::new();
+    for file in files::under("src") {
+        let tokens = source(&file, &std::fs::read_to_string(&file).unwrap()).tokens;
+        if tokens.windows(3).any(|words| words == ["impl", "Work", "for"]) {
+            let at = tokens.windows(2).position(|words| words == ["fn", "kind"]).unwrap();
+            names.extend(tokens[at..].iter().find(|token| token.starts_with('"')).cloned());
+        }
+    }
+    names.sort();
+    let schema = std::fs::read_to_string("sql/tables.sql").unwrap();
+    let listed = format!("CHECK (kind IN ({}))", names.join(", ").replace('"', "'"));
+    assert!(schema.contains(&listed), "sql/tables.sql has not: {listed}");
 }

@@ -279,3 +279,25 @@ fn failed_documents_are_found_by_an_index_of_their_own() {
         plan.iter().any(|line| line.contains("documents_failed"))
     });
 }
+
+#[test]
+fn a_job_of_an_unknown_kind_is_left_alone_and_no_document_waits_for_it() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    // More of them than the worker claims at once, in front of all documents.
+    db.run(
+        "ALTER TABLE kb.jobs DROP CONSTRAINT jobs_kind_check;
+         INSERT INTO kb.jobs (kb_no, tenant_id, kind, subject)
+             SELECT kb_no, tenant_id, 'memory', 'd' || n FROM kb.knowledge_bases, generate_series(1, 300) n",
+    );
+    let written =
+        "SELECT count(*) || ' ' || string_agg(DISTINCT xmin::text, ' ') FROM kb.jobs WHERE kind = 'memory'";
+    let before: String = db.one(written);
+    db.put_all("k", &texts::documents(0..50, 12));
+    let ready = "kb.documents WHERE status = 'ready'";
+    until(SOON, "documents are ready", || db.count(ready) == 50);
+    assert_eq!(db.one::<String>(written), before, "a job of another kind was touched");
+    db.run("DELETE FROM kb.jobs WHERE kind = 'memory'");
+    db.wait("k");
+    assert_sound(&mut db, "k", 50, 0);
+}

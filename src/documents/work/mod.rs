@@ -21,7 +21,7 @@ use crate::upkeep::Log;
 use crate::vectors::upkeep::Statistics;
 use crate::work::{
     BUSY, Destination, Event, Feed, Group, HelperThread, Pauses, Progress, Targets, Work, Written,
-    helper_thread,
+    helper_thread, without_reported,
 };
 use kb_text::diff::Diff;
 use kb_text::model_answers::Consulted;
@@ -66,6 +66,10 @@ pub struct DocumentWork {
 }
 
 impl Work for DocumentWork {
+    fn kind(&self) -> &'static str {
+        "document"
+    }
+
     fn take_up(&mut self) -> Result<()> {
         self.feeds.iter_mut().try_for_each(|feed| feed.take_up())
     }
@@ -213,6 +217,19 @@ impl DocumentWork {
         }
     }
 
+    /// Has the feeds make the documents of the next jobs. After a conflict these jobs are in no list of the
+    /// worker any more, so they are given back; otherwise they would wait until their leases end.
+    fn refresh(&mut self, count: usize, events: &mut Vec<Event>) -> Result<Vec<Job>> {
+        let group: Vec<Job> = self.claimed.drain(..count).collect();
+        let jobs = group.clone();
+        let refreshed = self.feeds.iter_mut().try_fold(group, |group, feed| feed.refresh(group, events));
+        if refreshed.as_ref().is_err_and(Error::is_conflict) {
+            let jobs = without_reported(jobs, events);
+            events.push(Event::GivenBack { jobs, delay: BUSY });
+        }
+        refreshed
+    }
+
     /// Reads documents up to a bound of bytes; if one cannot be read, each alone.
     fn read_group(&mut self, events: &mut Vec<Event>) -> Result<Vec<Document>> {
         let count = self.claimed.len().min(GROUP_DOCUMENTS);
@@ -221,10 +238,7 @@ impl DocumentWork {
         let first = if has_rows { GROUP_BYTES } else { FIRST_GROUP_BYTES };
         let bytes = first.saturating_mul(1 << self.groups.min(16)).min(GROUP_BYTES);
         self.groups = self.groups.saturating_add(1);
-        let mut group: Vec<Job> = self.claimed.drain(..count).collect();
-        for feed in &mut self.feeds {
-            group = feed.refresh(group, events)?;
-        }
+        let mut group = self.refresh(count, events)?;
         if let Ok(read) = txn::in_txn(|| read_some(&group, bytes)) {
             events.push(Event::Unreleased(read.unreleased));
             for job in group.drain(..).rev().take(read.left) {

@@ -13,7 +13,14 @@ use kb_types::row_states::Priority;
 use std::time::Duration;
 
 /// The condition that the index kb.jobs_due has.
-const DUE: &str = "j.priority = $1 AND j.leased_until IS NULL AND j.next_attempt_at IS NULL";
+const DUE: &str = "j.kind = $1 AND j.priority = $2 AND j.leased_until IS NULL AND j.next_attempt_at IS NULL";
+
+/// Which jobs are looked for: those of one kind of work and one priority.
+#[derive(Debug, Clone, Copy)]
+pub struct Which {
+    pub kind: &'static str,
+    pub priority: Priority,
+}
 
 /// The most jobs that are made due at once, after a delay or a lease.
 const RETURNED: i64 = 1000;
@@ -28,22 +35,27 @@ from_row! {
 }
 
 /// The tenants that have a due job, in order, from `after` on, or from the first for None.
-pub fn tenants(priority: Priority, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
+pub fn tenants(which: Which, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
     // No text is less than ''.
     let is_after = if after.is_some() { ">" } else { ">=" };
     setting::with(IN_ORDER, || {
         spi::write(
             &format!(
                 "WITH RECURSIVE t AS (
-                     (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id {is_after} $2
+                     (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id {is_after} $3
                       ORDER BY j.tenant_id LIMIT 1)
                      UNION ALL
                      SELECT (SELECT j.tenant_id FROM kb.jobs j WHERE {DUE} AND j.tenant_id > t.tenant_id
                              ORDER BY j.tenant_id LIMIT 1)
                      FROM t WHERE t.tenant_id IS NOT NULL)
-                 SELECT t.tenant_id FROM t WHERE t.tenant_id IS NOT NULL LIMIT $3"
+                 SELECT t.tenant_id FROM t WHERE t.tenant_id IS NOT NULL LIMIT $4"
             ),
-            &[Arg::Int(priority.number()), Arg::Text(after.unwrap_or("")), Arg::Long(limit as i64)],
+            &[
+                Arg::Text(which.kind),
+                Arg::Int(which.priority.number()),
+                Arg::Text(after.unwrap_or("")),
+                Arg::Long(limit as i64),
+            ],
             Row::only,
         )
     })
@@ -66,18 +78,14 @@ pub fn some_tenant() -> Result<Option<String>> {
 
 /// The next knowledge bases of tenants, at most `each` of each tenant, after the kb_no that is given with the
 /// tenant: one of each tenant, then a second one of each, and so on. With the embedders of their builds.
-pub fn backlogs(
-    priority: Priority,
-    tenants: &[(String, i64)],
-    each: usize,
-) -> Result<Vec<(Backlog, Vec<String>)>> {
+pub fn backlogs(which: Which, tenants: &[(String, i64)], each: usize) -> Result<Vec<(Backlog, Vec<String>)>> {
     let (names, after): (Vec<String>, Vec<i64>) = tenants.iter().cloned().unzip();
     setting::with(IN_ORDER, || {
         spi::write(
             &format!(
                 "SELECT s.tenant_id, k.kb_no, (SELECT coalesce(pg_catalog.array_agg(b.embedder), '{{}}')
                      FROM kb.builds b WHERE b.kb_no = k.kb_no AND b.state <> 'old') AS embedders
-                 FROM unnest($2::text[], $3::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
+                 FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS s (tenant_id, after, place)
                  CROSS JOIN LATERAL (
                      WITH RECURSIVE k AS (
                          (SELECT j.kb_no, 1 AS round FROM kb.jobs j
@@ -86,12 +94,13 @@ pub fn backlogs(
                          SELECT (SELECT j.kb_no FROM kb.jobs j
                                  WHERE {DUE} AND j.tenant_id = s.tenant_id AND j.kb_no > k.kb_no
                                  ORDER BY j.kb_no LIMIT 1), k.round + 1
-                         FROM k WHERE k.kb_no IS NOT NULL AND k.round < $4)
+                         FROM k WHERE k.kb_no IS NOT NULL AND k.round < $5)
                      SELECT k.kb_no, k.round FROM k WHERE k.kb_no IS NOT NULL) k
                  ORDER BY k.round, s.place"
             ),
             &[
-                Arg::Int(priority.number()),
+                Arg::Text(which.kind),
+                Arg::Int(which.priority.number()),
                 Arg::Texts(&names),
                 Arg::Longs(&after),
                 Arg::Int(i32::try_from(each).unwrap_or(i32::MAX)),
@@ -117,7 +126,7 @@ pub struct Wanted {
 /// which they were enqueued. No aggregate has an ORDER BY, because from PostgreSQL 16 on the planner would
 /// walk all builds in that order.
 pub fn claim(
-    priority: Priority,
+    which: Which,
     backlogs: &[(Backlog, i64)],
     wanted: &Wanted,
     lease: Duration,
@@ -131,7 +140,7 @@ pub fn claim(
     setting::with(IN_ORDER, || {
         spi::write(
             &format!(
-                "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $5), attempts = attempts + 1
+                "UPDATE kb.jobs j SET leased_until = now() + pg_catalog.make_interval(secs => $6), attempts = attempts + 1
                  WHERE j.job_no = ANY (ARRAY(
                      SELECT d.job_no
                      FROM (SELECT u.tenant_id, u.kb_no, u.floor, (
@@ -139,24 +148,25 @@ pub fn claim(
                                                pg_catalog.bool_or(p.is_paused))
                                FROM kb.builds b
                                CROSS JOIN LATERAL (
-                                   SELECT b.embedder = ANY ($8) OR (b.embedder, b.tenant_id) IN (
+                                   SELECT b.embedder = ANY ($9) OR (b.embedder, b.tenant_id) IN (
                                        SELECT p.embedder, p.tenant
-                                       FROM unnest($9::text[], $10::text[]) AS p (embedder, tenant)) AS is_paused) p
+                                       FROM unnest($10::text[], $11::text[]) AS p (embedder, tenant)) AS is_paused) p
                                WHERE b.kb_no = u.kb_no AND b.state <> 'old') AS is_paused
-                           FROM unnest($2::text[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
+                           FROM unnest($3::text[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
                                AS u (tenant_id, kb_no, floor, place)
                            ORDER BY u.place) u
                      CROSS JOIN LATERAL (
                          SELECT j.job_no FROM kb.jobs j
                          WHERE {DUE} AND j.tenant_id = u.tenant_id AND j.kb_no = u.kb_no AND j.job_no > u.floor
                            AND NOT (u.is_paused IS TRUE AND j.chunked IS NOT DISTINCT FROM j.generation)
-                         ORDER BY j.job_no LIMIT $6 FOR UPDATE SKIP LOCKED) d
-                     LIMIT $7))
+                         ORDER BY j.job_no LIMIT $7 FOR UPDATE SKIP LOCKED) d
+                     LIMIT $8))
                  RETURNING {}",
                 queue::COLUMNS
             ),
             &[
-                Arg::Int(priority.number()),
+                Arg::Text(which.kind),
+                Arg::Int(which.priority.number()),
                 Arg::Texts(&columns.0),
                 Arg::Longs(&columns.1),
                 Arg::Longs(&columns.2),

@@ -25,15 +25,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The columns that [`job`] reads.
-pub const COLUMNS: &str =
-    "kb_no, tenant_id, subject, generation, attempts, run_no, priority::int AS priority, job_no, source_no";
+pub const COLUMNS: &str = "kind, kb_no, tenant_id, subject, generation, attempts, run_no, \
+    priority::int AS priority, job_no, source_no";
 
-/// A document on which a worker holds a lease.
+/// A document, or the subject of another kind of work, on which a worker holds a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
+    /// The kind of work: the one that does it has this name.
+    pub kind: String,
     pub kb_no: i64,
     /// The tenant of the document.
     pub tenant_id: String,
+    /// The subject: for a document its external_id.
     pub external_id: String,
     pub generation: i64,
     pub attempts: i32,
@@ -161,7 +164,7 @@ pub fn finish(jobs: &[Job]) -> Result<Vec<i64>> {
 pub fn renew_leased(kb_no: i64) -> Result<()> {
     spi::execute(
         "UPDATE kb.jobs SET generation = pg_catalog.nextval('kb.job_no_seq')
-         WHERE kb_no = $1 AND leased_until IS NOT NULL",
+         WHERE kb_no = $1 AND kind = 'document' AND leased_until IS NOT NULL",
         &[Arg::Long(kb_no)],
     )?;
     Ok(())
@@ -208,7 +211,7 @@ fn tell_documents(jobs: &[Job], fault: Fault) -> Result<()> {
                FROM unnest($1::bigint[], $2::bigint[]) AS u (job_no, generation)
                JOIN kb.jobs j USING (job_no, generation)
                JOIN kb.documents d ON d.kb_no = j.kb_no AND d.tenant_id = j.tenant_id AND d.external_id = j.subject
-               WHERE d.status = 'pending' AND d.error IS DISTINCT FROM $3
+               WHERE j.kind = 'document' AND d.status = 'pending' AND d.error IS DISTINCT FROM $3
                FOR UPDATE OF d SKIP LOCKED) w
          WHERE d.document_id = w.document_id",
         &[Arg::Longs(&numbers(jobs)), Arg::Longs(&generations(jobs)), Arg::Text(fault.text)],
@@ -346,6 +349,7 @@ pub fn exhausted(max_attempts: i32) -> Result<Vec<Job>> {
 
 pub fn job(row: &Row) -> Result<Job> {
     Ok(Job {
+        kind: row.get("kind")?,
         kb_no: row.get("kb_no")?,
         tenant_id: row.get("tenant_id")?,
         external_id: row.get("subject")?,

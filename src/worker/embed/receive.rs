@@ -128,10 +128,10 @@ impl Worker {
         tenants: Option<&[String]>,
     ) -> Result<Saved> {
         let (build, vectors) = (&batch.target.build, batch.target.vectors());
-        let (work, done): (_, Vec<_>) = (&*self.work, ended.done().collect());
+        let (works, done): (_, Vec<_>) = (&self.works, ended.done().collect());
         let finish = |blocked: HashSet<i64>| {
             book(batch, usage)?;
-            let unreleased = work.finish(&done, &blocked)?;
+            let unreleased = works.finish(&done, &blocked)?;
             Ok((blocked, unreleased))
         };
         // Nothing here waits for a document, or long for any one chunk, so the order of locks does not

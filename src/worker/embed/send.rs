@@ -3,9 +3,10 @@
 use super::embed_batch::{Batch, BatchChunk};
 use super::gateway_link::GatewayLink;
 use crate::pg::txn;
-use crate::work::{Destination, Group, Hold, Target, Work};
+use crate::work::{Destination, Group, Hold, Target};
 use crate::worker::context::Worker;
 use crate::worker::finish::open_documents::OpenDocuments;
+use crate::worker::works::Works;
 use kb_gateway::frame;
 use kb_gateway::protocol::Access;
 use kb_gateway::request_memory::is_within_share;
@@ -32,7 +33,7 @@ impl Worker {
     /// wait for others of their knowledge base where more of these are coming, as long as their provider has
     /// a request's worth of texts of their build: so no other knowledge base keeps them waiting.
     pub fn send(&mut self) -> Result<bool> {
-        let coming = self.work.coming();
+        let coming = self.works.coming();
         let mut sent = false;
         let mut left = self.queue.begin_round();
         while let Some(half) = self.queue.pop_half() {
@@ -112,7 +113,7 @@ impl Worker {
         let is_hash = embedder.provider == "hash";
         let texts = embedder.config.batch_size * if is_hash { OF_HASH } else { 1 };
         let limit = texts.min(frame::max_texts(embedder.dimension));
-        let slice = txn::in_txn(|| next_slice(&mut group, limit, &self.link, &self.open, &*self.work));
+        let slice = txn::in_txn(|| next_slice(&mut group, limit, &self.link, &self.open, &self.works));
         let (mut slice, mut exhausted) = match slice {
             Ok(found) => found,
             // Its knowledge base was dropped meanwhile, for example: other documents go on.
@@ -174,7 +175,7 @@ fn next_slice(
     limit: usize,
     link: &GatewayLink,
     open: &OpenDocuments,
-    work: &dyn Work,
+    works: &Works,
 ) -> Result<(Vec<Missing>, bool)> {
     let build = &group.target.build;
     let vectors = group.target.vectors();
@@ -194,9 +195,9 @@ fn next_slice(
     if !with_equal_text.is_empty() {
         let mut ids: Vec<i64> = slice.iter().map(|chunk| chunk.document_id).collect();
         ids.dedup();
-        let generation = |id: &i64| open.generation(*id).map(|generation| (*id, generation));
+        let job = |id: &i64| open.job(*id).map(|job| (*id, job));
         // Documents before chunks: the one order of locks.
-        let current = work.lock_current(&ids.iter().filter_map(generation).collect::<Vec<_>>())?;
+        let current = works.lock_current(&ids.iter().filter_map(job).collect::<Vec<_>>())?;
         ids.retain(|id| current.contains(id));
         vectors.reuse(build.build_no, build.fingerprint, &ids, None)?;
         // The chunk with an equal text may have been deleted in between.

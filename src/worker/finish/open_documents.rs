@@ -40,14 +40,14 @@ impl OpenDocuments {
         self.0.iter().map(|open| open.written.job.clone())
     }
 
-    /// The generation that a document was claimed with.
-    pub fn generation(&self, document_id: i64) -> Option<i64> {
-        self.0.get(document_id).map(|open| open.written.job.generation)
+    /// The job of a document, as it was claimed.
+    pub fn job(&self, document_id: i64) -> Option<&Job> {
+        self.0.get(document_id).map(|open| &open.written.job)
     }
 
     /// Whose a document is.
     pub fn tenant(&self, document_id: i64) -> Option<&str> {
-        self.0.get(document_id).map(|open| open.written.job.tenant_id.as_str())
+        self.job(document_id).map(|job| job.tenant_id.as_str())
     }
 
     pub fn clear(&mut self) {

@@ -6,6 +6,7 @@ use crate::pg::{report, txn};
 use crate::settings;
 use crate::upkeep::Log;
 use crate::work::{BUSY, LONGEST, Work, Written};
+use crate::worker::works::Works;
 use kb_types::error::{Error, Result};
 use kb_types::sizes;
 use kb_types::tally::{EVERY, Tally};
@@ -74,8 +75,8 @@ impl Outcomes {
     }
 
     /// Ends documents that wait for nothing more, in a transaction of its own; see [`Work::finish`].
-    pub fn finish(&mut self, work: &dyn Work, done: &[&Written]) -> Result<()> {
-        let left = match txn::in_txn(|| work.finish(done, &HashSet::new())) {
+    pub fn finish(&mut self, works: &Works, done: &[&Written]) -> Result<()> {
+        let left = match txn::in_txn(|| works.finish(done, &HashSet::new())) {
             Err(error) if error.is_conflict() => done.iter().map(|document| document.job.clone()).collect(),
             result => result?,
         };

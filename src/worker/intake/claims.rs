@@ -3,10 +3,11 @@
 //! Tenants with due jobs are found by descents of the partial index `jobs_due`, so a knowledge base without
 //! jobs costs nothing. Delayed and leased jobs are not in that index; they are made due again when their time
 //! has come. A claim passes over jobs that have their chunks and only wait for vectors of a paused embedder.
+//! Each kind of work claims its own jobs, in turns of its own: none waits for another that has enough.
 
 use super::round_robin::{Member, RoundRobin, Turn};
 use crate::jobs::due_jobs;
-use crate::jobs::due_jobs::{Backlog, Wanted};
+use crate::jobs::due_jobs::{Backlog, Wanted, Which};
 use crate::jobs::queue::Job;
 use crate::pg::txn;
 use crate::upkeep::Pace;
@@ -45,15 +46,15 @@ pub struct Busy {
 
 #[derive(Default)]
 pub struct Claims {
-    live: Turns,
-    backfill: Turns,
+    /// By kind of work: the turns of live edits, and those of backfill.
+    turns: HashMap<&'static str, [Turns; 2]>,
     delayed: Pace,
     expired: Pace,
 }
 
-/// Whose turn it is, of one priority.
-#[derive(Default)]
+/// Whose turn it is, of one kind of work and one priority.
 struct Turns {
+    which: Which,
     waiting: RoundRobin<Backlog>,
     /// The last tenant that was found; None: the next look begins at the first.
     after: Option<String>,
@@ -66,10 +67,12 @@ struct Turns {
 }
 
 impl Claims {
-    /// Claims at most `limit` jobs, no more than `share` of one backlog. Passed over are knowledge bases that
-    /// are `busy`, or have an embedder that is, and documents that only wait for vectors of one `paused`.
+    /// Claims at most `limit` jobs of a kind of work, no more than `share` of one backlog. Passed over are
+    /// knowledge bases that are `busy`, or have an embedder that is, and documents that only wait for vectors
+    /// of one `paused`.
     pub fn claim(
         &mut self,
+        kind: &'static str,
         limit: usize,
         share: usize,
         lease: Duration,
@@ -90,12 +93,12 @@ impl Claims {
         let mut wanted = Wanted { limit: 0, share, paused, paused_for };
         let mut claimed = Vec::new();
         // A quarter is kept for backfill: otherwise a steady stream of edits would keep it waiting for ever.
-        for (turns, priority, most) in [
-            (&mut self.live, Priority::Live, limit - limit / 4),
-            (&mut self.backfill, Priority::Backfill, limit),
-        ] {
+        let new =
+            || [Priority::Live, Priority::Backfill].map(|priority| Turns::new(Which { kind, priority }));
+        let turns = self.turns.entry(kind).or_insert_with(new);
+        for (turns, most) in turns.iter_mut().zip([limit - limit / 4, limit]) {
             wanted.limit = most.saturating_sub(claimed.len());
-            match turns.claim(priority, &mut wanted, &busy, lease) {
+            match turns.claim(&mut wanted, &busy, lease) {
                 (jobs, Ok(())) => claimed.extend(jobs),
                 // The jobs that are claimed already are leased and must not be lost.
                 (jobs, Err(error)) => {
@@ -109,27 +112,33 @@ impl Claims {
 }
 
 impl Turns {
+    fn new(which: Which) -> Turns {
+        Turns {
+            which,
+            waiting: RoundRobin::default(),
+            after: None,
+            after_kb: HashMap::new(),
+            embedders: HashMap::new(),
+            looked: Pace::default(),
+            from_start: None,
+        }
+    }
+
     /// Claims as many jobs as are wanted at most; what was claimed before an error, too.
-    fn claim(
-        &mut self,
-        priority: Priority,
-        wanted: &mut Wanted,
-        busy: &Busy,
-        lease: Duration,
-    ) -> (Vec<Job>, Result<()>) {
+    fn claim(&mut self, wanted: &mut Wanted, busy: &Busy, lease: Duration) -> (Vec<Job>, Result<()>) {
         let mut claimed: Vec<Job> = Vec::new();
         let mut tried = HashSet::new();
         for _ in 0..ROUNDS {
             if wanted.limit == 0 {
                 break;
             }
-            if let Err(error) = self.look_if_due(priority, busy) {
+            if let Err(error) = self.look_if_due(busy) {
                 return (claimed, Err(error));
             }
             let embedders = &self.embedders;
             let taken = self.waiting.take(TURNS_AT_ONCE, |backlog| !is_busy(embedders, backlog, busy));
             let is_new = taken.iter().filter(|turn| tried.insert(turn.whose.clone())).count() > 0;
-            match self.claim_in_turn(priority, taken, wanted, lease) {
+            match self.claim_in_turn(taken, wanted, lease) {
                 Ok(jobs) if jobs.is_empty() && !is_new => break,
                 Ok(jobs) => {
                     wanted.limit -= jobs.len().min(wanted.limit);
@@ -143,7 +152,6 @@ impl Turns {
 
     fn claim_in_turn(
         &mut self,
-        priority: Priority,
         taken: Vec<Turn<Backlog>>,
         wanted: &Wanted,
         lease: Duration,
@@ -153,7 +161,7 @@ impl Turns {
         }
         let backlogs: Vec<(Backlog, i64)> =
             taken.iter().map(|turn| (turn.whose.clone(), turn.floor)).collect();
-        let jobs = txn::in_txn(|| due_jobs::claim(priority, &backlogs, wanted, lease))?;
+        let jobs = txn::in_txn(|| due_jobs::claim(self.which, &backlogs, wanted, lease))?;
         let claimed: Vec<(Backlog, i64)> = jobs
             .iter()
             .map(|job| (Backlog { tenant_id: job.tenant_id.clone(), kb_no: job.kb_no }, job.job_no))
@@ -163,7 +171,7 @@ impl Turns {
     }
 
     /// Looks for tenants with due jobs, if none are known.
-    fn look_if_due(&mut self, priority: Priority, busy: &Busy) -> Result<()> {
+    fn look_if_due(&mut self, busy: &Busy) -> Result<()> {
         let now = Instant::now();
         if self.from_start.is_none_or(|at| now.duration_since(at) > FROM_START) {
             self.from_start = Some(now);
@@ -186,17 +194,17 @@ impl Turns {
         if self.looked.is_first() {
             self.after = txn::in_txn(due_jobs::some_tenant)?;
         }
-        txn::in_txn(|| self.look(priority))?;
+        txn::in_txn(|| self.look())?;
         self.looked.note(now, Instant::now());
         Ok(())
     }
 
     /// Adds the next turns: of the tenants after the last one that was found, one knowledge base of each,
     /// then a second one of each.
-    fn look(&mut self, priority: Priority) -> Result<()> {
-        let mut tenants = due_jobs::tenants(priority, self.after.as_deref(), TURNS)?;
+    fn look(&mut self) -> Result<()> {
+        let mut tenants = due_jobs::tenants(self.which, self.after.as_deref(), TURNS)?;
         if tenants.is_empty() && self.after.is_some() {
-            tenants = due_jobs::tenants(priority, None, TURNS)?;
+            tenants = due_jobs::tenants(self.which, None, TURNS)?;
         }
         // The last ones may have been reached: then the next look begins at the first.
         self.after = tenants.last().cloned().filter(|_| tenants.len() == TURNS);
@@ -210,25 +218,20 @@ impl Turns {
             (tenant, after)
         };
         let from: Vec<(String, i64)> = tenants.into_iter().map(with_kb).collect();
-        let ended = self.add_backlogs(priority, from, each)?;
+        let ended = self.add_backlogs(from, each)?;
         // After its last knowledge bases come its first ones.
         let from: Vec<_> =
             ended.into_iter().filter(|(_, after)| *after > 0).map(|(tenant, _)| (tenant, 0)).collect();
         if !from.is_empty() {
-            self.add_backlogs(priority, from, each)?;
+            self.add_backlogs(from, each)?;
         }
         Ok(())
     }
 
     /// Adds turns of these tenants' knowledge bases after the given ones. Returns the tenants that have no
     /// more.
-    fn add_backlogs(
-        &mut self,
-        priority: Priority,
-        from: Vec<(String, i64)>,
-        each: usize,
-    ) -> Result<Vec<(String, i64)>> {
-        let found = due_jobs::backlogs(priority, &from, each)?;
+    fn add_backlogs(&mut self, from: Vec<(String, i64)>, each: usize) -> Result<Vec<(String, i64)>> {
+        let found = due_jobs::backlogs(self.which, &from, each)?;
         let mut of_tenant: HashMap<&str, (usize, i64)> = HashMap::new();
         for (backlog, _) in &found {
             let (count, last) = of_tenant.entry(&backlog.tenant_id).or_default();

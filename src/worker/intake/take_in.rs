@@ -1,4 +1,4 @@
-//! From the queue to chunks: claims jobs, and has the kind of work prepare and write them.
+//! From the queue to chunks: claims jobs of each kind of work, and has it prepare and write them.
 //!
 //! Each embedder has a limited number of documents under way ([`OPEN_LOCAL`], [`OPEN_REMOTE`]); when it has
 //! as many, claims pass over its knowledge bases. So a provider that never answers fills only its own share.
@@ -23,49 +23,64 @@ const SHARE: usize = 32;
 const CLAIM: usize = 64;
 
 impl Worker {
-    /// Claims jobs, and has them prepared and written in groups: one is prepared while another is written.
-    /// Nothing is claimed unless it `may_begin`. Whether anything moved.
+    /// Has each kind of work take in jobs. Nothing is claimed unless it `may_begin`. Whether anything moved.
     pub fn take_in(&mut self, may_begin: bool) -> Result<bool> {
-        let mut moved = self.act(|work, _, events| work.settle(events))?;
-        moved |= self.act(|work, pauses, events| work.ask_models(may_begin, pauses, events))?;
-        self.act(|work, _, events| work.write(events))?;
-        let progress = self.work.collect()?;
+        let (mut moved, mut conflict) = (false, Ok(()));
+        for kind in self.works.kinds() {
+            match self.take_in_of(kind, may_begin) {
+                Ok(has_moved) => moved |= has_moved,
+                // The other kinds of work do not wait for what one of them finds locked.
+                Err(error) if error.is_conflict() => conflict = Err(error),
+                Err(error) => return Err(error),
+            }
+        }
+        conflict.map(|()| moved)
+    }
+
+    /// Claims jobs of one kind of work, and has them prepared and written in groups: one is prepared while
+    /// another is written.
+    fn take_in_of(&mut self, kind: &'static str, may_begin: bool) -> Result<bool> {
+        let mut moved = self.act(kind, |work, _, events| work.settle(events))?;
+        moved |= self.act(kind, |work, pauses, events| work.ask_models(may_begin, pauses, events))?;
+        self.act(kind, |work, _, events| work.write(events))?;
+        let progress = self.works.of_mut(kind)?.collect()?;
         if progress == Progress::Preparing {
             return Ok(moved);
         }
-        let begun = if may_begin { self.begin() } else { Ok(false) };
+        let begun = if may_begin { self.begin(kind) } else { Ok(false) };
         // What is prepared is written even if nothing more can be begun.
         if progress == Progress::Prepared {
-            self.act(|work, _, events| work.write(events))?;
+            self.act(kind, |work, _, events| work.write(events))?;
             moved = true;
         }
         begun.map(|begun| begun || moved)
     }
 
     /// Claims jobs if none is left, and has a group of them prepared; false when there is none.
-    fn begin(&mut self) -> Result<bool> {
-        if self.work.wants_jobs() {
-            self.claim()?;
+    fn begin(&mut self, kind: &'static str) -> Result<bool> {
+        if self.works.of(kind)?.wants_jobs() {
+            self.claim(kind)?;
         }
-        self.act(|work, _, events| work.begin(events))
+        self.act(kind, |work, _, events| work.begin(events))
     }
 
-    fn claim(&mut self) -> Result<()> {
+    fn claim(&mut self, kind: &'static str) -> Result<()> {
         let room = OPEN_DOCUMENTS.saturating_sub(self.open.len());
         if room == 0 {
             return Ok(());
         }
-        self.work.take_up()?;
+        self.works.of_mut(kind)?.take_up()?;
         self.end_pauses_of_altered()?;
         // No embedder takes more than half of what is left, so that however many are stuck another finds
         // room.
         let mut embedders = self.open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
-        embedders.extend(self.work.full_embedders());
+        embedders.extend(self.works.of(kind)?.full_embedders());
         let busy = Busy { embedders, knowledge_bases: self.upkeeps.full_knowledge_bases() };
         let paused = self.pauses.current(Instant::now());
         let lease = settings::lease_duration();
         let (most, share) = (CLAIM.min(room), SHARE.min(room));
-        self.work.take(self.claims.claim(most, share, lease, busy, paused)?);
+        let jobs = self.claims.claim(kind, most, share, lease, busy, paused)?;
+        self.works.of_mut(kind)?.take(jobs);
         Ok(())
     }
 

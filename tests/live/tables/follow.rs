@@ -1,6 +1,6 @@
 //! Rows become documents with every statement that changes them.
 
-use super::{ready, with_articles, without_worker};
+use super::{ARTICLES, ready, with_articles, without_worker};
 use crate::support::{Db, assert_sound};
 
 #[test]
@@ -249,4 +249,30 @@ fn a_title_that_is_null_is_no_title() {
         ))
     };
     assert_eq!(of(&mut db, "k"), of(&mut db, "put"));
+}
+
+#[test]
+fn rows_whose_reading_meets_a_conflict_do_not_wait_for_their_leases_to_end() {
+    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10min'");
+    db.run(ARTICLES);
+    db.create_kb("k", "hash", "{}");
+    db.run("SELECT kb.attach_table('k', 'articles', content => '{body}')");
+    db.wait("k");
+    // The worker records that rows were read; the first time, it meets a conflict.
+    db.run(
+        "CREATE SEQUENCE public.conflicts;
+         CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN
+                 IF nextval('public.conflicts') = 1 THEN
+                     RAISE EXCEPTION 'a conflict' USING ERRCODE = 'serialization_failure';
+                 END IF;
+                 RETURN NULL;
+             END$$;
+         CREATE TRIGGER conflict AFTER UPDATE ON kb.sources FOR EACH STATEMENT EXECUTE FUNCTION conflict()",
+    );
+    db.run("INSERT INTO articles (body) SELECT 'Text ' || n FROM generate_series(1, 40) n");
+    db.wait("k");
+    assert!(cluster.log().contains("worker waits for somebody's lock"), "there was no conflict");
+    assert_eq!(ready(&mut db, "k").len(), 40);
+    assert_sound(&mut db, "k", 40, 0);
 }
