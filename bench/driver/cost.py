@@ -160,6 +160,5 @@ def served(server: Server) -> list[list[str]]:
     measure("calls", "kb.embed of a long text", 15_000, lambda n: words("kb.embed('hash', ARRAY[%s])", n))
     measure("calls", "kb.count_tokens", 15_000, lambda n: words("kb.count_tokens(%s, 'minilm')", n))
     measure("calls", "kb.chunk", 15_000, lambda n: words("kb.chunk(%s, embedder => 'hash')", n))
-    connection.close()
-    server.drop("bench_cost")
+    server.drop(connection)
     return rows

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from psycopg.types.json import Jsonb
 
 import query
 from measures import Answers, Words, by_bm25, fused, measured
 from report import Report
-from server import Server
+from server import Server, put_documents
 
 # nDCG@10, recall@10, recall@100 of shared/data/cranfield/README.md.
 REFERENCE = {
@@ -175,10 +174,7 @@ def fill(server: Server, connection, name: str, embedder: str, collection: Colle
         [name, embedder],
     )
     documents = collection.documents
-    for i in range(0, len(documents), BATCH):
-        batch = [Jsonb(document) for document in documents[i : i + BATCH]]
-        connection.execute("SELECT count(*) FROM kb.put_documents(%s, %b)", [name, batch])
-    connection.execute("SELECT kb.wait(%s, %s)", [name, collection.limit])
+    put_documents(connection, name, documents, BATCH, collection.limit)
     ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = %s", [name]).fetchone()
     if (ready, chunks) != (len(documents), len(documents)):
         failed = "SELECT external_id || ': ' || error FROM kb.failures WHERE kb_id = %s LIMIT 1"

@@ -74,8 +74,7 @@ def run(server: Server, report: Report) -> None:
         compare(server, report, table, f'{{"part": "{part:g}"}}' if part < 100 else '{"all": true}', kept, vectors)
     # A tenth, all of it far from nearly every question.
     compare(server, report, table, '{"far": true}', "some clusters", vectors)
-    connection.close()
-    server.drop(DATABASE)
+    server.drop(connection)
 
 
 def fill(server: Server, connection, chunks: int) -> list[Vector]:
@@ -150,14 +149,8 @@ def compare(server: Server, report: Report, table: str, filter: str, kept: str, 
     finds = recall(rows[2]) >= RECALL
     hand = min(all_of_them, by_index) if finds else all_of_them
     way = f"by index, ef_search {ef_search}" if finds and by_index < all_of_them else "exact"
-    report.add(
-        f"a filter keeps {kept}: p50, top_k {TOP_K}",
-        f"{kb:.2f} ms",
-        f"{hand:.2f} ms ({way}; exact {all_of_them:.2f}, index {by_index:.2f})",
-        f"{kb / hand:.2f}",
-        f"<= {RATIO}",
-        kb / hand <= RATIO,
-    )
+    ways = f"{way}; exact {all_of_them:.2f}, index {by_index:.2f}"
+    report.compare(f"a filter keeps {kept}: p50, top_k {TOP_K}", kb, hand, ways, RATIO)
     found = recall(rows[0])
     report.add(
         f"  recall@{TOP_K} against an exact scan; p95",
@@ -172,7 +165,7 @@ def compare(server: Server, report: Report, table: str, filter: str, kept: str, 
         better = index if finds and by_index < all_of_them else exact
         times, _ = side_by_side(connection, [by_kb, better], vectors[: WARM_UP + QUERIES], ef_search)
     kb, hand = (median(side) for side in times)
-    report.add("  p50 of both prepared in the server", f"{kb:.2f} ms", f"{hand:.2f} ms", f"{kb / hand:.2f}")
+    report.compare("  p50 of both prepared in the server", kb, hand)
 
 
 def by_hand(table: str, filter: str, distance: str) -> str:

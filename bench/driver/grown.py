@@ -112,14 +112,7 @@ def run(server: Server, report: Report) -> None:
     if is_large:
         last, _ = ask(server, vectors)
         small = next((size for size in sizes if size >= SMALL), first)
-        report.add(
-            f"  p50 at {size:,} chunks, at rest",
-            f"{last:.2f} ms",
-            f"{at_rest[small]:.2f} ms (at {small:,})",
-            f"{last / at_rest[small]:.2f}",
-            "<= 1.5",
-            last / at_rest[small] <= 1.5,
-        )
+        report.compare(f"  p50 at {size:,} chunks, at rest", last, at_rest[small], f"at {small:,}", 1.5)
         beside_one_table(server, report, connection, vectors, size)
     seconds = [sum(times[: i + 1]) for i in range(len(times))]
     growth(report, "ingestion, seconds for all", sizes, seconds)
@@ -127,8 +120,7 @@ def run(server: Server, report: Report) -> None:
     for title in PROCESSES:
         growth(report, f"the memory of its own of the {title}, MB at most", sizes, memory[title])
     growth(report, "the memory of its own of a session that asks, MB", sizes, asking)
-    connection.close()
-    server.drop(DATABASE)
+    server.drop(connection)
 
 
 def beside_one_table(server: Server, report: Report, connection, vectors, size: int) -> None:
@@ -138,14 +130,8 @@ def beside_one_table(server: Server, report: Report, connection, vectors, size: 
     with session(server) as reader:
         sides = [(BY_KB.replace("chunk_id, score", query.COLUMNS), vectors), (by_hand, vectors)]
         (kb, hand), _ = query.side_by_side(reader, sides, WARM_UP)
-    report.add(
-        f"  the same, at {size:,}, and one table with one index by hand",
-        f"{median(kb):.2f} ms",
-        f"{median(hand):.2f} ms",
-        f"{median(kb) / median(hand):.2f}",
-        "<= 1.2",
-        median(kb) <= 1.2 * median(hand),
-    )
+    what = f"  the same, at {size:,}, and one table with one index by hand"
+    report.compare(what, median(kb), median(hand), most=1.2)
 
 
 class Putter:

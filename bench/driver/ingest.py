@@ -6,7 +6,7 @@ import time
 from psycopg.types.json import Jsonb
 
 from report import Report
-from server import Server
+from server import Server, put_documents
 from texts import Writer
 
 DOCUMENTS, CHUNKS_EACH, BATCH = 1_000, 20, 100
@@ -55,8 +55,7 @@ def by_kb(server: Server, given: list[dict], to_index: bool = True):
     # Ready texts, sent in binary (%b), as the rows of COPY are: as text, psycopg would escape each.
     ready_made = [Jsonb(json.dumps(document), dumps=str) for document in given]
     begun = time.perf_counter()
-    for i in range(0, len(given), BATCH):
-        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [ready_made[i : i + BATCH]])
+    put_documents(connection, "bench", ready_made, BATCH)
     put = time.perf_counter()
     connection.execute("SELECT kb.wait('bench', 500)")
     ready = time.perf_counter()
@@ -127,8 +126,7 @@ def by_hand(server: Server, rows: dict[str, bytes], definition: str | None):
     vectors = connection.execute(f"SELECT count(*) FROM {vector_table(connection)}").fetchone()[0]
     if vectors != DOCUMENTS * CHUNKS_EACH:
         raise AssertionError(f"COPY made {vectors} vectors")
-    connection.close()
-    server.drop("bench_hand")
+    server.drop(connection)
     return [end - start for start, end in zip([begun, *times], times)]
 
 
@@ -157,8 +155,7 @@ def run(server: Server, report: Report) -> None:
             server.shared["bench"] = connection
         else:
             # With its worker and indexer, which would take part of the machine.
-            connection.close()
-            server.drop(DATABASE)
+            server.drop(connection)
         theirs.append(by_hand(server, rows, definition))
     kb, hand = ours[-1], theirs[-1]
     ratio = sum(kb) / sum(hand)
@@ -172,14 +169,7 @@ def run(server: Server, report: Report) -> None:
     )
     # The best of each by this measure, whichever round that was.
     kb, copied = min(put + process for put, process, _ in ours), min(sum(seconds[:3]) for seconds in theirs)
-    report.add(
-        "  put and process alone, without the index, against COPY of the same rows",
-        f"{kb:.2f} s",
-        f"{copied:.2f} s",
-        f"{kb / copied:.2f}",
-        "<= 1.6",
-        kb <= 1.6 * copied,
-    )
+    report.compare("  put and process alone, without the index, against COPY of the same rows", kb, copied, most=1.6, unit="s")
     rounds = "; ".join(f"{sum(a[:2]):.2f} against {sum(b[:3]):.2f} s" for a, b in zip(ours, theirs))
     report.note(
         f"ingest: put and process of documents as JSON texts, sent in binary, and COPY, the best of {ROUNDS} rounds of each ({rounds}); documents, chunks, vectors copied in"

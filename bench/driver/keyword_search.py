@@ -8,7 +8,7 @@ from statistics import median
 from psycopg.types.json import Jsonb
 
 from report import Report, percentile
-from server import Server
+from server import Server, put_documents
 from texts import Writer
 
 DATABASE = "bench_keyword"
@@ -73,26 +73,11 @@ def run(server: Server, report: Report) -> None:
         keyword <= target if target else None,
     )
     report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[4], 95):.2f} ms")
-    ratio = median(in_parts) / median(at_rest)
-    report.add(
-        f"  p50 right after ingestion, {parts} segments and {waiting:,} chunks in none, before the indexer is done",
-        f"{median(in_parts):.2f} ms",
-        f"{median(at_rest):.2f} ms (at rest, {segments} segments)",
-        f"{ratio:.2f}",
-        "<= 2",
-        ratio <= 2,
-    )
-    legs = by_meaning + by_keyword
-    report.add(
-        f"  hybrid p50, against its legs, {LEG} candidates each",
-        f"{hybrid:.2f} ms",
-        f"{legs:.2f} ms (by meaning {by_meaning:.2f}, by words {by_keyword:.2f})",
-        f"{hybrid / legs:.2f}",
-        f"<= {HYBRID}",
-        hybrid <= HYBRID * legs,
-    )
-    connection.close()
-    server.drop(DATABASE)
+    what = f"  p50 right after ingestion, {parts} segments and {waiting:,} chunks in none, before the indexer is done"
+    report.compare(what, median(in_parts), median(at_rest), f"at rest, {segments} segments", 2)
+    legs = f"by meaning {by_meaning:.2f}, by words {by_keyword:.2f}"
+    report.compare(f"  hybrid p50, against its legs, {LEG} candidates each", hybrid, by_meaning + by_keyword, legs, HYBRID)
+    server.drop(connection)
 
 
 def fill(connection, chunks: int) -> None:
@@ -102,7 +87,7 @@ def fill(connection, chunks: int) -> None:
             Jsonb({"external_id": str(i), "content": " ".join(writer.words(WORDS, i)), "content_type": "text/plain"})
             for i in range(first, min(first + BATCH, chunks))
         ]
-        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [documents])
+        put_documents(connection, "bench", documents)
 
 
 def wait(server: Server, connection, chunks: int) -> None:

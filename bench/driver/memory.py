@@ -103,8 +103,7 @@ def worker(server: Server, report: Report, documents: int, size: int, batch_size
     report.note(
         f"memory: {documents} documents of {size / 1e6:g} MB gave {chunks:,} chunks; {sampler.samples} looks at the worker"
     )
-    connection.close()
-    server.drop("bench_memory")
+    server.drop(connection)
 
 
 def text(writer: Writer, stock: list[str], number: int, size: int) -> str:

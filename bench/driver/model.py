@@ -14,7 +14,7 @@ from psycopg.types.json import Jsonb
 
 import texts
 from report import Report, percentile
-from server import Server, cpu_seconds
+from server import Server, cpu_seconds, put_documents
 
 BATCH, CALLS, QUESTIONS, WARM_UP, ROUNDS = 96, 2, 40, 10, 3
 # [CLS] and [SEP], which the model reads with every text.
@@ -227,8 +227,7 @@ def ingested(server: Server, report: Report, connection) -> None:
             'chunking => \'{"strategy": "fixed", "size": 126, "overlap": 0}\')'
         )
         begun = time.perf_counter()
-        connection.execute("SELECT count(*) FROM kb.put_documents('worked', %b)", [documents])
-        connection.execute("SELECT kb.wait('worked', 300)")
+        put_documents(connection, "worked", documents, seconds=300)
         worker.append(time.perf_counter() - begun)
         chunks = connection.execute(
             "SELECT c.content, c.token_count FROM kb.chunks c JOIN kb.documents d USING (document_id) "

@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 import ingest
 from report import Report, percentile
-from server import Server, Vector, adapt_vectors
+from server import Server, Vector, adapt_vectors, put_documents
 from texts import Writer
 
 QUERIES, WARM_UP, RECALL_OVER, TOP_K = 500, 60, 200, 5
@@ -79,8 +79,7 @@ def run(server: Server, report: Report) -> None:
     with session(server) as connection:
         what = "kb.query_vector p50, 20,000 chunks, top_k 5"
         times, rows = measure(connection, report, vectors, by_hand, what, 1.3)
-        kb95, hand95 = (percentile(t, 95) for t in times)
-        report.add("  p95", f"{kb95:.2f} ms", f"{hand95:.2f} ms", f"{kb95 / hand95:.2f}")
+        report.compare("  p95", *(percentile(t, 95) for t in times))
         with session(server, prepares=True) as prepared:
             # What is by hand is planned once.
             measure(prepared, report, vectors, by_hand, "  p50 of both prepared in the server", None)
@@ -125,8 +124,7 @@ def measure(connection, report: Report, vectors: list[Vector], by_hand: str, wha
     if any(len(found) != TOP_K for side in rows for found in side):
         raise AssertionError(f"some queries returned other than {TOP_K} rows")
     kb, hand = (median(t) for t in times)
-    judged = (f"<= {target}", kb / hand <= target) if target else ("", None)
-    report.add(what, f"{kb:.2f} ms", f"{hand:.2f} ms", f"{kb / hand:.2f}", *judged)
+    report.compare(what, kb, hand, most=target)
     return times, rows
 
 
@@ -138,9 +136,8 @@ def run_seen(server: Server, report: Report) -> None:
         "SELECT kb.create_knowledge_base('few', embedder => 'minilm', chunking => %s)", [Jsonb({"strategy": "none"})]
     )
     writer = Writer(4)
-    given = [Jsonb({"external_id": f"{i}.txt", "content": writer.paragraph(12, i)}) for i in range(100)]
-    connection.execute("SELECT count(*) FROM kb.put_documents('few', %b)", [given])
-    connection.execute("SELECT kb.wait('few', 300)")
+    given = [{"external_id": f"{i}.txt", "content": writer.paragraph(12, i)} for i in range(100)]
+    put_documents(connection, "few", given, seconds=300)
     for kb_id, embedder, what in (("bench", "hash", "hash, 20,000 chunks"), ("few", "minilm", "MiniLM, 100 chunks")):
         # Ten rounds over fifty questions that were each asked before.
         arguments = [texts * 10, vectors_of_each(connection, embedder, texts) * 10]

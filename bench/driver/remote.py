@@ -9,7 +9,7 @@ from psycopg.types.json import Jsonb
 
 import ingest
 from report import Report
-from server import Server, memory_kb
+from server import Server, memory_kb, put_documents
 from texts import Writer
 
 LATENCY_MS, BATCH, CONCURRENCY = 50, 96, 8
@@ -53,10 +53,7 @@ def create(connection, stub: Stub, **config) -> None:
 
 def seconds_to_ready(connection, given: list[dict]) -> float:
     begun = time.perf_counter()
-    for i in range(0, len(given), ingest.BATCH):
-        batch = [Jsonb(document) for document in given[i : i + ingest.BATCH]]
-        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [batch])
-    connection.execute("SELECT kb.wait('bench', 500)")
+    put_documents(connection, "bench", given, ingest.BATCH, 500)
     took = time.perf_counter() - begun
     vectors = connection.execute("SELECT vectors FROM kb.status WHERE kb_id = 'bench'").fetchone()[0]
     if vectors != len(given) * ingest.CHUNKS_EACH:
@@ -100,8 +97,7 @@ def throughput(server: Server, report: Report) -> None:
             seconds = seconds_to_ready(connection, given)
             growth = (memory_kb(pid, "RssAnon") - before) / 1024
             took[embedder] = min(seconds, took.get(embedder, seconds))
-    connection.close()
-    server.drop("bench_remote")
+    server.drop(connection)
     seen = stub.stop()
     chunks = len(given) * ingest.CHUNKS_EACH
     ratio = took["stub"] / took["hash"]
@@ -133,17 +129,14 @@ def short_ones(server: Server, report: Report, latency_ms: int) -> None:
     knowledge_base(connection, "stub", {"strategy": "none"})
     # In one transaction: the worker finds them all when it begins, so it never waits for the next ones.
     with connection.transaction():
-        for i in range(0, len(given), 10 * ingest.BATCH):
-            batch = given[i : i + 10 * ingest.BATCH]
-            connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [batch])
+        put_documents(connection, "bench", given, 10 * ingest.BATCH)
     begun = time.perf_counter()
     connection.execute("SELECT kb.wait('bench', 500)")
     rate = len(given) / (time.perf_counter() - begun)
     vectors = connection.execute("SELECT vectors FROM kb.status WHERE kb_id = 'bench'").fetchone()[0]
     if vectors != len(given):
         raise AssertionError(f"{vectors} vectors of {len(given)} documents of one chunk")
-    connection.close()
-    server.drop("bench_remote")
+    server.drop(connection)
     seen = stub.stop()
     texts = len(given) / seen["requests"]
     possible = CONCURRENCY * BATCH * 1000 / latency_ms
@@ -178,8 +171,7 @@ def edits(server: Server, report: Report) -> None:
             if time.perf_counter() - begun > 30:
                 raise TimeoutError("a document is not found 30 s after its commit")
         times.append((time.perf_counter() - begun) * 1000)
-    connection.close()
-    server.drop("bench_remote")
+    server.drop(connection)
     stub.stop()
     over = median(times) - LATENCY_MS
     report.add(
@@ -195,11 +187,8 @@ def rate(server: Server, report: Report) -> None:
     create(connection, stub, rpm=RPM, batch_size=1)
     knowledge_base(connection, "stub", {"strategy": "none"})
     count = RPM * RPM_SECONDS // 60
-    batch = [Jsonb({"external_id": f"d{i}", "content": f"document {i}"}) for i in range(count)]
-    connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [batch])
-    connection.execute("SELECT kb.wait('bench', 200)")
-    connection.close()
-    server.drop("bench_remote")
+    put_documents(connection, "bench", [{"external_id": f"d{i}", "content": f"document {i}"} for i in range(count)], seconds=200)
+    server.drop(connection)
     most = stub.stop()["in a minute"]
     report.add(
         f"requests in the busiest minute with rpm {RPM}", f"{most}", f"{RPM}", f"{most / RPM - 1:+.1%}",

@@ -16,7 +16,7 @@ import ingest
 import keyword_search
 from query import vectors_of_each
 from report import Report, percentile, say
-from server import Server, adapt_vectors
+from server import Server, adapt_vectors, put_documents
 from texts import Writer
 
 DATABASE = "bench_repeated"
@@ -68,8 +68,7 @@ def run(server: Server, report: Report) -> None:
     hybrid(server, report, other, asked, ef_search)
     if other:
         other.close()
-    connection.close()
-    server.drop(DATABASE)
+    server.drop(connection)
 
 
 def fill(connection, chunks: int) -> None:
@@ -83,7 +82,7 @@ def fill(connection, chunks: int) -> None:
         if len(documents) >= chunks:
             break
     chance.shuffle(documents)
-    put(connection, documents[:chunks])
+    put_documents(connection, "bench", documents[:chunks], BATCH)
 
 
 def fill_with_pages(connection, directory: Path) -> None:
@@ -94,13 +93,7 @@ def fill_with_pages(connection, directory: Path) -> None:
         {"external_id": str(path.relative_to(directory)), "content": path.read_text(errors="replace").replace("\0", ""), "content_type": "text/html"}
         for path in pages
     )
-    put(connection, [document for document in documents if document["content"].strip()])
-
-
-def put(connection, documents: list[dict]) -> None:
-    for first in range(0, len(documents), BATCH):
-        part = [Jsonb(document) for document in documents[first : first + BATCH]]
-        connection.execute("SELECT count(*) FROM kb.put_documents('bench', %b)", [part])
+    put_documents(connection, "bench", [document for document in documents if document["content"].strip()], BATCH)
 
 
 def questions(connection, is_real: bool) -> list[str]:
@@ -171,14 +164,8 @@ def by_meaning(server: Server, report: Report, asked: list[str]) -> int:
                     raise AssertionError("the statement by hand does not use the index")
                 times, _ = in_turn([(own, by_kb, asked), (other, by_hand, vectors)])
             kb, hand_ms = (median(t) for t in times)
-            report.add(
-                f"kb.query by meaning where texts repeat, p50, top_k {top_k}",
-                f"{kb:.2f} ms",
-                f"{hand_ms:.2f} ms (ef_search {ef_search})",
-                f"{kb / hand_ms:.2f}",
-                f"<= {BY_MEANING}",
-                kb <= BY_MEANING * hand_ms,
-            )
+            what = f"kb.query by meaning where texts repeat, p50, top_k {top_k}"
+            report.compare(what, kb, hand_ms, f"ef_search {ef_search}", BY_MEANING)
             report.add("  p95", f"{percentile(times[0], 95):.2f} ms", f"{percentile(times[1], 95):.2f} ms")
             report.add(
                 f"  recall@{top_k} against an exact scan (kb: of different texts)",
@@ -227,9 +214,7 @@ def by_words(server: Server, report: Report, other, asked: list[str]) -> None:
     for at, (top_k, target) in enumerate(((10, BY_WORDS), (LEG, None))):
         what = f"kb.query by words where texts repeat, p50, top_k {top_k}"
         if other:
-            kb, hand_ms = medians[at], medians[at + 2]
-            judged = (f"<= {target}", kb <= target * hand_ms) if target else ("", None)
-            report.add(what, f"{kb:.2f} ms", f"{hand_ms:.2f} ms (pg_textsearch)", f"{kb / hand_ms:.2f}", *judged)
+            report.compare(what, medians[at], medians[at + 2], "pg_textsearch", target)
         else:
             report.add(what, f"{medians[at]:.2f} ms", "pg_textsearch is not given")
 
@@ -258,14 +243,8 @@ def hybrid(server: Server, report: Report, other, asked: list[str], ef_search: i
             (*by_words, asked),
         ]
         both, meaning, words = (median(t) for t in in_turn(sides)[0])
-        legs = meaning + words
-        report.add(
-            f"kb.query hybrid where texts repeat, p50, top_k 10, against two legs of {LEG}",
-            f"{both:.2f} ms",
-            f"{legs:.2f} ms (by hand {meaning:.2f}, {'pg_textsearch' if other else 'kb by words'} {words:.2f})",
-            f"{both / legs:.2f}",
-            f"<= {HYBRID}",
-            both <= HYBRID * legs,
-        )
+        what = f"kb.query hybrid where texts repeat, p50, top_k 10, against two legs of {LEG}"
+        legs = f"by hand {meaning:.2f}, {'pg_textsearch' if other else 'kb by words'} {words:.2f}"
+        report.compare(what, both, meaning + words, legs, HYBRID)
         explained = own.execute("SELECT kb.explain('bench', %s, 10, mode => 'hybrid')", [asked[0]]).fetchone()[0]
         say("  " + json.dumps({part: explained[part] for part in ("milliseconds", "rows")}))

@@ -40,6 +40,12 @@ class Report:
         self.lines.append(Line(what, kb, hand, ratio, target, verdict))
         say("  " + " | ".join(cell for cell in self.lines[-1].cells() if cell))
 
+    def compare(self, what: str, kb: float, hand: float, hand_is: str = "", most: float | None = None, form: str = ".2f", unit: str = "ms"):
+        """Two figures of one unit, and their ratio, which is to be `most` at the most."""
+        beside = f" ({hand_is})" if hand_is else ""
+        target = (f"<= {most}", kb <= most * hand) if most else ()
+        self.add(what, f"{kb:{form}} {unit}", f"{hand:{form}} {unit}{beside}", f"{kb / hand:.2f}", *target)
+
     def note(self, text: str) -> None:
         self.notes.append(text)
         say("  " + text)

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
+from psycopg.types.json import Jsonb
 
 STATEMENT_TIMEOUT = "600s"
 
@@ -53,7 +54,10 @@ class Server:
         adapt_vectors(connection)
         return connection
 
-    def drop(self, database: str) -> None:
+    def drop(self, connection: psycopg.Connection) -> None:
+        """Closes the connection, and drops its database."""
+        database = connection.info.dbname
+        connection.close()
         with self.connect() as admin:
             admin.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
 
@@ -93,6 +97,15 @@ class Server:
             f"PostgreSQL {version}, pgvector {pgvector}, {settings}",
             f"kb {commit or 'of no checkout'}, {self.options.profile} build, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC",
         ]
+
+
+def put_documents(connection: psycopg.Connection, kb_id: str, documents: list, batch: int = 1_000, seconds: int = 0) -> None:
+    """Puts documents (dicts, or Jsonb that is made already), and waits for so many seconds at the most until they are ready."""
+    for i in range(0, len(documents), batch):
+        made = [document if isinstance(document, Jsonb) else Jsonb(document) for document in documents[i : i + batch]]
+        connection.execute("SELECT count(*) FROM kb.put_documents(%s, %b)", [kb_id, made])
+    if seconds:
+        connection.execute("SELECT kb.wait(%s, %s)", [kb_id, seconds])
 
 
 def adapt_vectors(connection: psycopg.Connection) -> None:

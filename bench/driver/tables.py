@@ -18,8 +18,7 @@ def run(server: Server, report: Report) -> None:
     bulk_insert(connection, report, writer)
     updates(connection, report, writer)
     deletes(connection, report, writer)
-    connection.close()
-    server.drop("bench_tables")
+    server.drop(connection)
 
 
 def create(connection, name: str, attached: bool) -> None:
@@ -55,20 +54,8 @@ def bulk_insert(connection, report: Report, writer: Writer) -> None:
                 seconds.append(time.monotonic() - begun)
             connection.execute(f"VACUUM {table}")
     ours, theirs, empty = (min(times[table]) for table in ("bulk", "bulk_plain", "bulk_empty"))
-    report.add(
-        f"INSERT of {ROWS:,} rows of 1 kB, table attached",
-        f"{ours:.2f} s",
-        f"{theirs:.2f} s (not attached)",
-        f"{ours / theirs:.2f}",
-        "<= 1.25",
-        ours / theirs <= 1.25,
-    )
-    report.add(
-        "  an empty trigger with a transition table",
-        f"{empty:.2f} s",
-        f"{theirs:.2f} s (no trigger)",
-        f"{empty / theirs:.2f}",
-    )
+    report.compare(f"INSERT of {ROWS:,} rows of 1 kB, table attached", ours, theirs, "not attached", 1.25, unit="s")
+    report.compare("  an empty trigger with a transition table", empty, theirs, "no trigger", unit="s")
 
 
 def updates(connection, report: Report, writer: Writer) -> None:
@@ -92,14 +79,7 @@ def updates(connection, report: Report, writer: Writer) -> None:
                 seconds.append((time.monotonic() - begun) * 1000)
         connection.execute("SELECT kb.wait('edits', 300)")
         ours, theirs = percentile(times["edits"], 50), percentile(times["edits_plain"], 50)
-        report.add(
-            f"{what}, table attached, p50",
-            f"{ours:.3f} ms",
-            f"{theirs:.3f} ms (not attached)",
-            f"{ours / theirs:.2f}",
-            f"<= {most}",
-            ours / theirs <= most,
-        )
+        report.compare(f"{what}, table attached, p50", ours, theirs, "not attached", most, form=".3f")
 
 
 def deletes(connection, report: Report, writer: Writer) -> None:

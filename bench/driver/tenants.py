@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 import query
 from report import Report
-from server import Server, Vector, adapt_vectors
+from server import Server, Vector, adapt_vectors, put_documents
 from texts import Writer
 
 DATABASE = "bench_tenants"
@@ -57,8 +57,7 @@ def run(server: Server, report: Report) -> None:
         ">= 0.97",
         shared >= 0.97,
     )
-    connection.close()
-    server.drop(DATABASE)
+    server.drop(connection)
 
 
 def sizes_of(chunks: int) -> list[int]:
@@ -119,8 +118,7 @@ def put(connection, rank: int, kb_id: str, given: list[Jsonb]) -> None:
                 Jsonb({"ef_search": EF_SEARCH}),
             ],
         )
-        for i in range(0, len(given), BATCH):
-            connection.execute("SELECT count(*) FROM kb.put_documents(%s, %b)", [kb_id, given[i : i + BATCH]])
+        put_documents(connection, kb_id, given, BATCH)
 
 
 def wait(connection, ranks, kb_id: str, limit: float) -> None:
@@ -157,14 +155,8 @@ def measure(server: Server, connection, report: Report, rank: int, size: int, ve
     if any(len(found) != TOP_K for side in rows for found in side):
         raise AssertionError(f"some queries of tenant t{rank} returned other than {TOP_K} rows")
     shared, own = (median(side) for side in times)
-    report.add(
-        f"one of {TENANTS} tenants in a shared table, {size:,} of {server.options.chunks:,} chunks, p50",
-        f"{shared:.2f} ms",
-        f"{own:.2f} ms (its own table)",
-        f"{shared / own:.2f}",
-        "<= 1.5",
-        shared / own <= 1.5,
-    )
+    what = f"one of {TENANTS} tenants in a shared table, {size:,} of {server.options.chunks:,} chunks, p50"
+    report.compare(what, shared, own, "its own table", 1.5)
     return [recall(connection, rank, kb_id, vectors[WARM_UP:], side) for kb_id, side in zip(kb_ids, rows)]
 
 

@@ -27,15 +27,7 @@ pub enum Status {
     Error,
 }
 
-impl Status {
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Ok => "ok",
-            Status::Warning => "warning",
-            Status::Error => "error",
-        }
-    }
-}
+kb_types::named!(Status { Ok => "ok", Warning => "warning", Error => "error" });
 
 /// One row of the report.
 pub struct Finding {

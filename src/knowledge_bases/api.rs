@@ -5,6 +5,8 @@ use crate::pg::function_arguments::{json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
 
+use kb_types::error::Error;
+use kb_types::named::Named;
 use kb_types::row_states::RunStrategy;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -81,7 +83,9 @@ fn move_knowledge_base(id: Option<&str>, tenant: Option<&str>) -> Result<(), Err
 fn ingest(kb_id: Option<&str>, strategy: default!(Option<&str>, "'upsert'")) -> Result<i64, ErrorReport> {
     reported(|| {
         let (kb_id, strategy) = (required("kb_id", kb_id)?, required("strategy", strategy)?);
-        crate::knowledge_bases::ingest::ingest(kb_id, RunStrategy::parse(strategy)?)
+        let strategy = RunStrategy::one_of(strategy)
+            .map_err(|problem| Error::Argument { argument: "strategy", problem })?;
+        crate::knowledge_bases::ingest::ingest(kb_id, strategy)
     })
 }
 

@@ -9,6 +9,7 @@ use crate::pg::wake;
 use crate::tenants::quota;
 use kb_types::error::{Error, Result};
 use kb_types::filter::{IndexType, Key};
+use kb_types::named::Named;
 use kb_types::quota::Thing;
 
 /// The most bytes of a key.
@@ -55,10 +56,7 @@ pub fn unindex_metadata(kb_id: &str, key: &str, index_type: Option<&str>) -> Res
 }
 
 fn parse(index_type: &str) -> Result<IndexType> {
-    IndexType::parse(index_type).ok_or_else(|| Error::Argument {
-        argument: "type",
-        problem: format!("\"{index_type}\" is not one of text, number, timestamp"),
-    })
+    IndexType::one_of(index_type).map_err(|problem| Error::Argument { argument: "type", problem })
 }
 
 /// The key, if it may be indexed.

@@ -68,7 +68,7 @@ fn rules(kind: ServiceKind, name: &str) -> Option<Rules> {
         _ => {
             let keys = match kind {
                 ServiceKind::Embedder => {
-                    [EMBEDDER, REMOTE_EMBEDDER, ENDPOINT, remote?.embed?.keys()].concat()
+                    [EMBEDDER, REMOTE_EMBEDDER, ENDPOINT, remote?.embed?.facts().keys].concat()
                 }
                 ServiceKind::Reranker => [ENDPOINT, RERANKER].concat(),
                 ServiceKind::Llm => [ENDPOINT, LLM].concat(),
@@ -224,7 +224,7 @@ fn remote_dimension(
     problems: &mut Vec<String>,
 ) -> usize {
     let asked = config.remote.dimensions;
-    let own = api.dimension().filter(|_| api.model() == model);
+    let own = api.facts().dimension.filter(|_| api.facts().model == model);
     let dimension = given.or(asked).or(own).unwrap_or_else(|| {
         problems.push("dimension: must be given: the number of dimensions of the model's vectors".into());
         1

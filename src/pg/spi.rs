@@ -10,6 +10,7 @@
 //! [`write`], too.
 
 use super::plans::plan;
+use super::row::FromColumn;
 pub use super::row::{FromRow, Row};
 use super::{extension_version, pinned_settings, setting};
 use kb_types::Json;
@@ -247,6 +248,11 @@ pub fn read_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>)
     Ok(read(sql, args, each)?.into_iter().next())
 }
 
+/// The one value of the one row of [`read`], or the default of its type if there is none or it is NULL.
+pub fn read_value<T: FromColumn + Default>(sql: &str, args: &[Arg]) -> Result<T> {
+    Ok(read_one(sql, args, Row::only::<Option<T>>)?.flatten().unwrap_or_default())
+}
+
 /// The rows of a statement that may change data, and that sees what this transaction did before.
 pub fn write<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Vec<T>> {
     Ok(run(sql, args, How::Writes, each)?.0)
@@ -255,6 +261,11 @@ pub fn write<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) ->
 /// The first row of [`write`], if any.
 pub fn write_one<T>(sql: &str, args: &[Arg], each: impl FnMut(&Row) -> Result<T>) -> Result<Option<T>> {
     Ok(write(sql, args, each)?.into_iter().next())
+}
+
+/// The one value of the one row of [`write`], as [`read_value`] returns it.
+pub fn write_value<T: FromColumn + Default>(sql: &str, args: &[Arg]) -> Result<T> {
+    Ok(write_one(sql, args, Row::only::<Option<T>>)?.flatten().unwrap_or_default())
 }
 
 /// Runs a statement and returns the number of rows affected.

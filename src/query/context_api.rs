@@ -8,6 +8,7 @@ use crate::query::api::request;
 use crate::query::context::Context;
 use kb_types::context_format::ContextFormat;
 use kb_types::error::Error;
+use kb_types::named::Named;
 use pgrx::Uuid;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -85,8 +86,7 @@ writes_context! {
 }
 
 fn format_named(word: &str) -> kb_types::error::Result<ContextFormat> {
-    let problem = || format!("\"{word}\" is not one of markdown, xml, json");
-    ContextFormat::parse(word).ok_or_else(|| Error::Argument { argument: "format", problem: problem() })
+    ContextFormat::one_of(word).map_err(|problem| Error::Argument { argument: "format", problem })
 }
 
 #[pg_extern(stable, parallel_restricted)]

@@ -112,18 +112,12 @@ pub fn background_demand() -> Result<BackgroundDemand> {
 
 /// Whether the extension and its tables exist, which is false during and after DROP EXTENSION.
 pub fn is_installed() -> Result<bool> {
-    Ok(spi::read_one("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[], Row::only::<bool>)?
-        .unwrap_or(false))
+    spi::read_value("SELECT pg_catalog.to_regclass('kb.jobs') IS NOT NULL", &[])
 }
 
 /// Whether a text search configuration exists, in pg_catalog or by its qualified name.
 pub fn language_exists(name: &str) -> Result<bool> {
-    let found = spi::read_one(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_namespace n ON n.oid = c.cfgnamespace
+    spi::read_value("SELECT EXISTS (SELECT FROM pg_catalog.pg_ts_config c JOIN pg_catalog.pg_namespace n ON n.oid = c.cfgnamespace
              WHERE (n.nspname = 'pg_catalog' AND pg_catalog.quote_ident(c.cfgname) = $1)
-                OR pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.cfgname) = $1)",
-        &[Arg::Text(name)],
-        Row::only::<bool>,
-    )?;
-    Ok(found == Some(true))
+                OR pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.cfgname) = $1)", &[Arg::Text(name)])
 }

@@ -48,6 +48,10 @@ const fn numbered(
     Input { name, head, unit: Unit::Numbered(unit), tail }
 }
 
+const fn varied(name: &'static str, unit: fn(usize) -> String) -> Input {
+    numbered(name, "", unit, "")
+}
+
 const WORDS: &str = "The server reads the file once at its start, and again when it gets a signal.\n\n";
 
 pub fn html() -> Vec<Input> {
@@ -57,22 +61,14 @@ pub fn html() -> Vec<Input> {
             "<p>The server reads <b>the file</b> once &amp; again, <a href='x'>see</a>.</p>\n",
         ),
         numbered("attributes of one tag", "<p", |i| format!(" a{i}=1"), ">x"),
-        numbered(
-            "tags of 250 attributes",
-            "",
-            |i| (0..250).fold("<p".to_string(), |tag, k| format!("{tag} a{k}")) + &format!(">x{i}"),
-            "",
-        ),
+        varied("tags of 250 attributes", |i| {
+            (0..250).fold("<p".to_string(), |tag, k| format!("{tag} a{k}")) + &format!(">x{i}")
+        }),
         within("an attribute's value", "<p title=\"", "x y ", "\">x"),
         numbered("<body> again and again", "<body>", |i| format!("<body a{i}=1>"), "x"),
         numbered("<html> again and again", "<html>", |i| format!("x<html a{i}=1 b{i}=2>"), "x"),
-        numbered("unknown elements", "", |i| format!("<longname{i}>x</longname{i}>"), ""),
-        numbered(
-            "150 elements deep",
-            "",
-            |_| format!("{}x{}", "<div>".repeat(150), "</div>".repeat(150)),
-            "",
-        ),
+        varied("unknown elements", |i| format!("<longname{i}>x</longname{i}>")),
+        varied("150 elements deep", |_| format!("{}x{}", "<div>".repeat(150), "</div>".repeat(150))),
         same("bold side by side", "<b>x</b>"),
         same("italics side by side", "<i>x</i><em>y</em>"),
         same("bold left open in paragraphs", "<p><b>x"),
@@ -117,13 +113,10 @@ pub fn html() -> Vec<Input> {
         within("templates", "", "<template><p>x</template>", ""),
         within("preformatted", "<pre>", "a = `b`\n", "</pre>"),
         same("preformatted blocks", "<pre>`</pre>"),
-        numbered(
-            "quotes in quotes",
-            "",
-            |_| format!("{}x<br>y{}", "<blockquote>".repeat(9), "</blockquote>".repeat(9)),
-            "",
-        ),
-        numbered("many quotes", "", |_| "<p>x<br>y".to_string(), ""),
+        varied("quotes in quotes", |_| {
+            format!("{}x<br>y{}", "<blockquote>".repeat(9), "</blockquote>".repeat(9))
+        }),
+        varied("many quotes", |_| "<p>x<br>y".to_string()),
         same("spans", "<span>x</span>"),
         same("images", "<img alt='x'>"),
         same("white space", " \n"),
@@ -165,50 +158,35 @@ pub fn markdown() -> Vec<Input> {
         same("link titles left open", "[a](b \"c "),
         same("closing brackets", "]("),
         same("brackets closed", "[a] "),
-        numbered("link definitions", "", |i| format!("[a{i}]: b\n"), ""),
+        varied("link definitions", |i| format!("[a{i}]: b\n")),
         numbered("links to definitions", "[x]: y\n\n", |_| "[x] ".into(), ""),
-        numbered("definitions and links", "", |i| format!("[a{i}]: b\n\n[a{}]\n\n", i / 2), ""),
+        varied("definitions and links", |i| format!("[a{i}]: b\n\n[a{}]\n\n", i / 2)),
         same("emphasis left open", "*a **a "),
         same("underscores left open", "_a __a "),
         same("emphasis of kinds", "*_~~a"),
         same("stars", "*"),
         same("emphasis in emphasis", "*a"),
         same("emphasis closed", "a*"),
-        numbered("backticks of growing length", "", |i| format!("{} ", "`".repeat(i % 500 + 1)), ""),
+        varied("backticks of growing length", |i| format!("{} ", "`".repeat(i % 500 + 1))),
         same("backticks", "`a "),
         same("tildes", "~a "),
         same("quotes in quotes", ">"),
         within("quotes, then lines", "> > > > > > > > > > > > > > > >\n", "a\n", ""),
-        numbered("numbered lists in lists", "", |_| "1. ".into(), ""),
-        numbered(
-            "lists in lists, then blank lines",
-            "",
-            |i| if i < 2000 { "1. ".into() } else { "\n".into() },
-            "",
-        ),
-        numbered("lists by indentation", "", |i| format!("{}- a\n", "  ".repeat(i % 300)), ""),
-        numbered(
-            "deep lists, then blank lines",
-            "",
-            |i| {
-                if i < 100 { format!("{}- a\n", "  ".repeat(i)) } else { "\n".into() }
-            },
-            "",
-        ),
+        varied("numbered lists in lists", |_| "1. ".into()),
+        varied("lists in lists, then blank lines", |i| if i < 2000 { "1. ".into() } else { "\n".into() }),
+        varied("lists by indentation", |i| format!("{}- a\n", "  ".repeat(i % 300))),
+        varied("deep lists, then blank lines", |i| {
+            if i < 100 { format!("{}- a\n", "  ".repeat(i)) } else { "\n".into() }
+        }),
         same("items", "* a\n"),
         same("items and blank lines", "- a\n\n\n"),
         within("rows of a table", "| a | b |\n|---|---|\n", "| c | d |\n", ""),
         same("tables", "a|b\n-|-\n"),
         same("bars", "|"),
-        numbered(
-            "a wide table",
-            "",
-            |i| match i {
-                0 => format!("{}\n{}\n", "|a".repeat(2000), "|-".repeat(2000)),
-                _ => "|\n".into(),
-            },
-            "",
-        ),
+        varied("a wide table", |i| match i {
+            0 => format!("{}\n{}\n", "|a".repeat(2000), "|-".repeat(2000)),
+            _ => "|\n".into(),
+        }),
         same("headings", "# a\n"),
         same("empty headings", "#\n"),
         same("deep headings", "# a\n## b\n### c\n#### d\n##### e\n###### f\n\nx\n\n"),
@@ -225,7 +203,7 @@ pub fn markdown() -> Vec<Input> {
         same("dollars", "$"),
         same("formulas left open", "$a{b "),
         same("formulas in pairs", "$$ a{"),
-        numbered("footnotes", "", |i| format!("[^a{i}]: x\n\n"), ""),
+        varied("footnotes", |i| format!("[^a{i}]: x\n\n")),
         same("footnotes without text", "[^1] "),
         same("footnotes in footnotes", "[^a]: "),
         same("wiki links", "[[a|"),
@@ -261,7 +239,7 @@ pub fn plain() -> Vec<Input> {
         same("lines", "a\n"),
         same("paragraphs of a letter", "a\n\n"),
         same("one letter", "x"),
-        numbered("letters without a space", "", |i| format!("{:x}", i.wrapping_mul(2_654_435_761)), ""),
+        varied("letters without a space", |i| format!("{:x}", i.wrapping_mul(2_654_435_761))),
         same("letters with accents", "é"),
         same("combining marks", "\u{301}"),
         within("marks on one letter", "a", "\u{301}\u{302}", ""),
@@ -293,14 +271,9 @@ pub fn plain() -> Vec<Input> {
         same("digits", "1"),
         same("underscores", "_"),
         same("numbers", "1,234.5 "),
-        numbered("words that grow", "", |i| "x".repeat(i % 3000 + 1) + " ", ""),
-        numbered(
-            "a long line between short ones",
-            "",
-            |i| {
-                if i % 20 == 19 { "word ".repeat(250) + "\n" } else { "a b\n".to_string() }
-            },
-            "",
-        ),
+        varied("words that grow", |i| "x".repeat(i % 3000 + 1) + " "),
+        varied("a long line between short ones", |i| {
+            if i % 20 == 19 { "word ".repeat(250) + "\n" } else { "a b\n".to_string() }
+        }),
     ]
 }

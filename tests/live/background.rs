@@ -1,8 +1,6 @@
 //! How background processes behave: shutdown, settings, and no transaction during a call of a model.
 
-use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
-use crate::support::{APP, LONG, SOON, assert_sound, signal, texts, until};
+use crate::support::{APP, Document, LONG, PRELOAD, SOON, WHOLE, assert_sound, signal, texts, until};
 use std::time::{Duration, Instant};
 
 fn documents(count: u64) -> Vec<Document> {
@@ -26,10 +24,8 @@ fn a_fast_shutdown_in_the_middle_of_work_takes_seconds_and_loses_nothing() {
 
 #[test]
 fn a_reload_gives_worker_and_gateway_their_new_settings() {
-    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "minilm", "{}");
-    db.put("k", "d", "A text.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("minilm", "{}", ["kb.worker_idle_timeout = '1h'"]);
+    db.put_and_wait("k", "d", "A text.");
     let worker = cluster.worker(APP);
     cluster.configure(&["kb.worker_idle_timeout = '1s'", "kb.model_dir = '/nonexistent'"]);
     cluster.reload();
@@ -53,8 +49,7 @@ fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
     // The index build waits for this snapshot.
     let mut other = cluster.connect(APP);
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
-    db.put_all("k", &documents(3));
-    db.wait("k");
+    db.put_all_and_wait("k", &documents(3));
     let mut indexer = None;
     until(LONG, "the indexer works", || {
         indexer = cluster.processes("kb indexer", Some(APP)).first().and_then(|pid| niceness(*pid));
@@ -70,7 +65,7 @@ fn sessions_and_the_gateway_have_the_processor_before_worker_and_indexer() {
 fn sessions_have_the_processor_before_the_processes_that_help_to_build_an_index() {
     let (_cluster, mut db) =
         crate::connected!("min_parallel_table_scan_size = 0", "max_parallel_maintenance_workers = 2");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     let session = niceness(db.one("SELECT pg_backend_pid()")).unwrap();
     db.put_all("k", &documents(12_000));
     let mut found = Vec::new();
@@ -186,10 +181,8 @@ fn while_the_gateway_does_not_answer_the_worker_holds_no_transaction_and_no_row(
 
 #[test]
 fn statistics_count_what_a_worker_changes_while_it_runs() {
-    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}", ["kb.worker_idle_timeout = '1h'"]);
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     let worker = cluster.worker(APP);
     // Only the worker claims and ends jobs.
     let counted = "pg_stat_user_tables WHERE relid = 'kb.jobs'::regclass AND n_tup_upd > 0 AND n_tup_del > 0";
@@ -199,8 +192,8 @@ fn statistics_count_what_a_worker_changes_while_it_runs() {
 
 #[test]
 fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session() {
-    let (cluster, mut db) = crate::connected!("log_min_messages = debug1", "kb.worker_idle_timeout = '1s'");
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) =
+        crate::with_kb!("hash", "{}", ["log_min_messages = debug1", "kb.worker_idle_timeout = '1s'"]);
     let database: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
     let sessions = || (0..4).map(|_| cluster.connect(APP)).collect::<Vec<_>>();
     for (process, file) in
@@ -241,8 +234,7 @@ fn a_worker_or_gateway_that_cannot_start_is_not_forked_by_every_session() {
         let (started, seconds) = (starts() - before, begun.elapsed().as_secs() as usize);
         assert!((1..=seconds + 2).contains(&started), "{started} times a {process} in {seconds} s");
         std::fs::remove_dir(&file).unwrap();
-        db.put("k", process, &format!("A text after the {process} was ill"));
-        db.wait("k");
+        db.put_and_wait("k", process, &format!("A text after the {process} was ill"));
     }
     assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.embed('static', '{word}')"), 1);
 }

@@ -55,8 +55,7 @@ const SETTINGS: &[(&str, &str)] = &[
 
 /// A cluster in which all of these can be set, and a session of a writer that has set none.
 fn fixture() -> Option<(Cluster, Db, Db)> {
-    let cluster = Cluster::start(&["allow_in_place_tablespaces = on"])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&["allow_in_place_tablespaces = on"])?;
     db.run("CREATE TABLESPACE elsewhere LOCATION ''");
     db.run(
         "GRANT CREATE ON TABLESPACE elsewhere TO PUBLIC;
@@ -120,10 +119,8 @@ fn a_knowledge_base_is_made_the_same_under_any_settings_of_the_session() {
     for kb in ["plain", "odd"] {
         let session = if kb == "odd" { &mut session } else { &mut plain };
         session.run(&format!("SELECT kb.alter_knowledge_base('{kb}', 'static')"));
-        session.put(kb, "d", "Ships were running to the harbor.");
-        session.wait(kb);
-        session.run(&format!("SELECT kb.ingest('{kb}', 'replace')"));
-        session.wait(kb);
+        session.put_and_wait(kb, "d", "Ships were running to the harbor.");
+        session.run_and_wait(kb, &format!("SELECT kb.ingest('{kb}', 'replace')"));
     }
     until(SOON, "old builds are swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
     assert_eq!(made(&mut db, "odd"), made(&mut db, "plain"));
@@ -149,8 +146,7 @@ fn a_session_of_any_settings_gets_the_same_answers() {
         plain.run(&format!("SELECT kb.put_document('k', 'd{i}', '{text}', '{metadata}')"));
     }
     db.run(surface::ATTACHED);
-    plain.run("SELECT kb.ingest('k')");
-    plain.wait("k");
+    plain.run_and_wait("k", "SELECT kb.ingest('k')");
     let index =
         "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw%' AND i.indisvalid";
     until(LONG, "the index is there and valid", || db.count(index) == 1);
@@ -257,8 +253,7 @@ fn no_statement_of_kb_is_compiled_whatever_it_is_estimated_to_cost() {
         return eprintln!("this server has no JIT compiler");
     }
     db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
-    db.put_all("k", &texts::documents(0..5, 60));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..5, 60));
     assert_eq!(compiled(&cluster, "kb worker"), [""; 0]);
     // The session itself runs only plain expressions in PL/pgSQL, which are never compiled, so any compiled
     // statement would be kb's.
@@ -286,12 +281,10 @@ fn a_worker_keeps_its_role_whatever_role_the_database_sets() {
 fn a_superuser_in_mode_replica_leaves_no_orphaned_rows() {
     let Some((_cluster, mut db, _)) = fixture() else { return };
     db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
-    db.put_all("k", &texts::documents(0..10, 60));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..10, 60));
     db.run("SET session_replication_role = 'replica'");
     db.run("SELECT kb.delete_document('k', 'd1')");
-    db.put("k", "d2", "Another text.");
-    db.wait("k");
+    db.put_and_wait("k", "d2", "Another text.");
     db.run("RESET session_replication_role");
     assert_sound(&mut db, "k", 9, 0);
     db.run("SET session_replication_role = 'replica'");

@@ -1,7 +1,7 @@
 //! chunking.context: text that is embedded with a chunk and finds it, but is not part of its text.
 
 use crate::stub::{Options, Stub};
-use crate::support::Db;
+use crate::support::{Db, WHOLE};
 
 const CHUNKING: &str = r#"{"strategy": "markdown", "size": 20, "overlap": 0, "context": "title > heading"}"#;
 const TEXT: &str = "# Leave\n\n## Annual\n\nStaff have twenty eight days of it in every year, and some more.\n\n\
@@ -108,12 +108,11 @@ fn a_context_that_is_set_later_takes_a_replacement_and_adopts_no_vector() {
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("remote", &stub, "{}");
-    db.create_kb("k", "remote", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "remote", WHOLE);
     put(&mut db, "k", "d", "Ships in the harbor.", "Log");
     stub.forget();
     db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"strategy": "none", "context": "title"}')"#);
-    db.run("SELECT kb.ingest('k', 'replace')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.ingest('k', 'replace')");
     assert_eq!(sent(&stub), ["Log\n\nShips in the harbor."]);
     // The vector of a row is that of the row's text.
     db.run(
@@ -123,19 +122,18 @@ fn a_context_that_is_set_later_takes_a_replacement_and_adopts_no_vector() {
     );
     db.wait("k");
     assert_eq!(sent(&stub), ["Row\n\nBoats on the river."]);
-    db.run("UPDATE rows SET title = 'Line'");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE rows SET title = 'Line'");
     assert_eq!(sent(&stub), ["Line\n\nBoats on the river."]);
-    let fault = db.fault(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"context": "author"}')"#);
-    assert_eq!(fault.code, "22023", "{fault:?}");
+    db.refused(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"context": "author"}')"#, "22023");
     // A model with a small limit has room for both.
     db.create_kb("small", "minilm", r#"{"context": "title"}"#);
     assert_eq!(
         db.one::<String>("SELECT chunking ->> 'size' FROM kb.knowledge_bases WHERE id = 'small'"),
         "190"
     );
-    let fault = db.fault(
-        r#"SELECT kb.create_knowledge_base('large', 'minilm', chunking => '{"size": 250, "context": "title"}')"#,
+    let too_large = r#"'{"size": 250, "context": "title"}'"#;
+    db.refused(
+        &format!("SELECT kb.create_knowledge_base('large', 'minilm', chunking => {too_large})"),
+        "22023",
     );
-    assert_eq!(fault.code, "22023", "{fault:?}");
 }

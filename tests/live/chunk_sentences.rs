@@ -2,12 +2,11 @@
 //! not part of its text.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{APP, Cluster, Db, SOON, until};
+use crate::support::{Cluster, Db, SOON, until};
 
 fn fixture() -> Option<(Cluster, Db, Stub, Stub)> {
     let (texts, words) = (Stub::start(Options::default()), Stub::start(Options::default()));
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     db.create_stub_embedder("e", &texts, "{}");
     db.run(&format!(
         r#"SELECT kb.create_llm('talker', 'openai', base_url => '{}', config =>
@@ -72,15 +71,14 @@ fn each_chunk_has_a_sentence_of_the_model_which_is_embedded_found_and_paid_for_o
     // Other settings for embedding: the sentences exist already.
     db.run(r#"SELECT kb.alter_knowledge_base('k', chunking =>
         '{"strategy": "markdown", "size": 15, "overlap": 0, "context": "heading", "context_llm": "talker"}')"#);
-    db.run("SELECT kb.ingest('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.ingest('k')");
     assert_eq!((words.request_count(), db.count("kb.chunks WHERE context LIKE 'Situated%'")), (0, 8));
 }
 
 #[test]
 fn a_model_that_fails_is_named_and_asked_again_and_one_in_use_stays() {
     let Some((_cluster, mut db, texts, words)) = fixture() else { return };
-    assert_eq!(db.fault("SELECT kb.drop_llm('talker')").code, "2BP01");
+    db.refused("SELECT kb.drop_llm('talker')", "2BP01");
     let fault =
         db.fault(r#"SELECT kb.create_knowledge_base('no', 'e', chunking => '{"context_llm": "nobody"}')"#);
     assert!(fault.code == "22023" && format!("{fault:?}").contains("nobody"), "{fault:?}");
@@ -91,8 +89,7 @@ fn a_model_that_fails_is_named_and_asked_again_and_one_in_use_stays() {
     assert_eq!((texts.request_count(), db.count("kb.chunks")), (0, 0));
     words.always(None);
     words.say(Some(" \n "));
-    db.run("SELECT kb.retry('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.retry('k')");
     let problem: String = db.one("SELECT error FROM kb.failures WHERE external_id = 'd'");
     assert!(problem.contains("empty"), "{problem}");
     words.say(None);
@@ -107,8 +104,7 @@ fn a_model_that_fails_is_named_and_asked_again_and_one_in_use_stays() {
     until(SOON, "all wait for it", || db.count(paused) >= 8);
     assert!(words.request_count() < 60, "{}", words.request_count());
     words.always(None);
-    db.run("SELECT kb.retry('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.retry('k')");
     assert_eq!((db.count("kb.failures"), db.count("kb.chunks WHERE context LIKE '%Situated%'")), (0, 63));
     // Harmful words are data, and the model's answer is cut to the room that there is.
     words.say(Some(&"an endless answer ' ; DROP TABLE kb.chunks; -- \u{0}".repeat(200)));

@@ -1,12 +1,10 @@
 //! Promise 1: committed means done; rolled back means nothing happened.
 
-use crate::support::db::Document;
-use crate::support::{APP, SOON, assert_sound, chunk_set, signal, texts, until};
+use crate::support::{APP, Document, SOON, WHOLE, assert_sound, chunk_set, signal, texts, until};
 
 #[test]
 fn a_rollback_leaves_nothing_behind_and_wakes_no_process() {
-    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}", ["kb.worker_idle_timeout = '1h'"]);
     db.run("BEGIN");
     db.put("k", "a", "A text that never was.");
     db.run(
@@ -22,16 +20,14 @@ fn a_rollback_leaves_nothing_behind_and_wakes_no_process() {
     cluster.create_database("other");
     let mut other = cluster.connect("other");
     other.create_kb("k", "hash", "{}");
-    other.put("k", "a", "A text that is.");
-    other.wait("k");
+    other.put_and_wait("k", "a", "A text that is.");
     cluster.worker("other");
     assert!(cluster.processes("kb worker", Some(APP)).is_empty());
 }
 
 #[test]
 fn a_rollback_to_a_savepoint_undoes_everything_after_it() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run("BEGIN");
     db.put("k", "kept", "The first one stays.");
     db.run("SAVEPOINT s");
@@ -45,8 +41,7 @@ fn a_rollback_to_a_savepoint_undoes_everything_after_it() {
 
 #[test]
 fn kb_wait_does_not_wait_for_what_a_savepoint_took_back() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run("BEGIN; SAVEPOINT s");
     db.put("k", "undone", "It goes.");
     db.run("ROLLBACK TO s; SELECT kb.wait('k', 30); COMMIT");
@@ -54,11 +49,10 @@ fn kb_wait_does_not_wait_for_what_a_savepoint_took_back() {
 
 #[test]
 fn kb_wait_refuses_to_wait_for_its_own_transaction() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run("BEGIN");
     db.put("k", "a", "Not committed yet.");
-    assert_eq!(db.fault("SELECT kb.wait('k', 30)").code, "55000");
+    db.refused("SELECT kb.wait('k', 30)", "55000");
     db.run("ROLLBACK; SELECT kb.wait('k', 30)");
     // Nor for a run that its own statement began.
     let fault = db.fault("SELECT kb.wait(kb.ingest('k'), 30)");
@@ -71,7 +65,7 @@ fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
     const EACH: usize = 30;
     let (cluster, mut db) = crate::connected!();
     // Each document has one chunk, and documents of several windows of the model are too long for it.
-    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "minilm", WHOLE);
     std::thread::scope(|scope| {
         for session in 0..SESSIONS {
             let cluster = &cluster;
@@ -103,8 +97,7 @@ fn after_wait_every_committed_document_is_found_or_listed_as_failed() {
 
 #[test]
 fn a_commit_while_the_worker_leaves_is_not_forgotten() {
-    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'");
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}", ["kb.worker_idle_timeout = '1s'"]);
     let oid: u32 = db.one("SELECT oid FROM pg_database WHERE datname = current_database()");
     let pid_file = cluster.data().join(format!("pg_stat_tmp/kb.worker.{oid}.pid"));
     for i in 0..8 {
@@ -138,8 +131,7 @@ fn fifty_edits_of_a_document_end_as_the_last_one() {
 
 #[test]
 fn sessions_that_edit_the_same_documents_end_as_the_last_commit() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "static", r#"{"size": 60}"#);
+    let (cluster, mut db) = crate::with_kb!("static", r#"{"size": 60}"#);
     db.create_kb("calm", "static", r#"{"size": 60}"#);
     std::thread::scope(|scope| {
         for session in 0..4 {
@@ -158,30 +150,25 @@ fn sessions_that_edit_the_same_documents_end_as_the_last_commit() {
     let documents: Vec<Document> =
         contents.into_iter().enumerate().map(|(i, c)| Document::new(format!("d{i}"), c)).collect();
     assert_eq!(documents.len(), 3);
-    db.put_all("calm", &documents);
-    db.wait("calm");
+    db.put_all_and_wait("calm", &documents);
     assert_sound(&mut db, "k", 3, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
 }
 
 #[test]
 fn a_put_is_searchable_right_after_wait_every_time() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "static", "{}");
+    let (_cluster, mut db) = crate::with_kb!("static", "{}");
     for i in 0..100 {
         let text = texts::paragraph(i, 30);
-        db.put("k", &format!("d{i}"), &text);
-        db.wait("k");
+        db.put_and_wait("k", &format!("d{i}"), &text);
         assert_eq!(db.found("k", &text, 1), [format!("d{i}")]);
     }
 }
 
 #[test]
 fn the_commit_of_a_put_and_nothing_else_wakes_a_worker_that_waits() {
-    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "a", "The first text starts the worker.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}", ["kb.worker_idle_timeout = '1h'"]);
+    db.put_and_wait("k", "a", "The first text starts the worker.");
     // A signal wakes it, and stays pending while the process is stopped.
     let worker = cluster.stop_worker(APP);
     let is_woken = || {
@@ -204,8 +191,7 @@ fn the_commit_of_a_put_and_nothing_else_wakes_a_worker_that_waits() {
 
 #[test]
 fn a_prepared_transaction_counts_from_its_commit() {
-    let (_cluster, mut db) = crate::connected!("max_prepared_transactions = 5");
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}", ["max_prepared_transactions = 5"]);
     for (id, end) in [("kept", "COMMIT"), ("gone", "ROLLBACK")] {
         db.run("BEGIN");
         db.put("k", id, "The harbor is south of the village.");

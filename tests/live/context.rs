@@ -1,8 +1,7 @@
 //! Answers that are diversified, joined with what surrounds them, made into a prompt, and found again in the
 //! text of a model.
 
-use crate::support::db::Document;
-use crate::support::{APP, Db, SOON, texts, until};
+use crate::support::{APP, Db, Document, SOON, WHOLE, texts, until};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -24,8 +23,7 @@ fn documents(rows: &[Row]) -> Vec<&str> {
 
 #[test]
 fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"size": 30, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", r#"{"size": 30, "overlap": 0}"#);
     // Two hundred chunks of one document are nearer than any other, followed by fifty texts that are nearly
     // equal.
     let long: Vec<String> = (0..200).map(|i| format!("The harbor harbor harbor opens, says note {i}, and closes when the last of all the ships has left.\n\n")).collect();
@@ -36,8 +34,7 @@ fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
     all.extend(
         (0..6).map(|i| Document::new(format!("other{i}"), format!("A harbor. {}", texts::paragraph(i, 12)))),
     );
-    db.put_all("k", &all);
-    db.wait("k");
+    db.put_all_and_wait("k", &all);
     for mode in ["dense", "keyword", "hybrid"] {
         let few = format!(r#"{{"per_document": 1, "mode": "{mode}"}}"#);
         let rows = ask(&mut db, "k", "harbor", 40, &few);
@@ -66,13 +63,11 @@ fn rows_of_one_document_and_near_duplicates_make_room_for_others() {
 
 #[test]
 fn mmr_gives_what_is_unlike_the_rows_before_and_its_order_is_that_of_rank_score() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     for i in 0..20 {
         db.put("k", &format!("same{i}"), &format!("harbor river bridge tower{}", " note".repeat(i)));
     }
-    db.put("k", "other", "harbor kitchen garden winter");
-    db.wait("k");
+    db.put_and_wait("k", "other", "harbor kitchen garden winter");
     let query = "harbor river bridge tower";
     let at =
         |db: &mut Db, lambda: &str| ask(db, "k", query, 3, &format!(r#"{{"mmr": {{"lambda": {lambda}}}}}"#));
@@ -150,8 +145,7 @@ fn a_row_with_its_neighbors_is_a_slice_and_no_text_occurs_twice() {
 
 #[test]
 fn a_section_is_the_text_below_its_heading() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "markdown", "size": 12, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", r#"{"strategy": "markdown", "size": 12, "overlap": 0}"#);
     let page = "# Handbook\n\nRead it all.\n\n## Leave\n\nEverybody has thirty days of leave.\n\nThey are taken until March.\n\n\
                 ### Sick leave\n\nWho is sick says so before nine.\n\n## Travel\n\nTrains are paid.";
     db.0.execute("SELECT kb.put_document('k', 'page', $1, content_type => 'text/markdown')", &[&page])
@@ -173,12 +167,10 @@ fn a_section_is_the_text_below_its_heading() {
 
 #[test]
 fn an_edit_that_is_not_processed_yet_makes_no_wrong_slice() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", r#"{"size": 12, "overlap": 0}"#);
     let notes: Vec<String> =
         (0..9).map(|i| format!("Note {i} is about the {} harbor.", texts::paragraph(i, 3))).collect();
-    db.put("k", "d", &notes.join("\n\n"));
-    db.wait("k");
+    db.put_and_wait("k", "d", &notes.join("\n\n"));
     let before = ask(&mut db, "k", "note 4", 1, r#"{"neighbors": 1}"#);
     check_slices(&mut db, &before);
     // The transaction sees its own text; the worker does not, so the chunks are the old ones.
@@ -198,11 +190,9 @@ fn an_edit_that_is_not_processed_yet_makes_no_wrong_slice() {
 
 #[test]
 fn adjacent_quotes_are_each_reported_whole() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.put("k", "a", "あいうえおかきくけこ");
-    db.put("k", "b", "さしすせそたちつてと");
-    db.wait("k");
+    db.put_and_wait("k", "b", "さしすせそたちつてと");
     let quotes: Vec<String> = db.all(
         "SELECT q ->> 'quote' FROM jsonb_array_elements(kb.annotate('あいうえおかきくけこさしすせそたちつてと',
              (SELECT array_agg(chunk_id) FROM kb.chunks))) q ORDER BY (q ->> 'start_index')::int",
@@ -215,8 +205,7 @@ fn surroundings_and_quotes_are_only_of_what_the_caller_may_read() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; SET kb.tenant = 'shared'");
     db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
-    db.put("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
     db.run(
         "CREATE POLICY no_secrets ON kb.chunks AS RESTRICTIVE FOR SELECT TO reader USING (content NOT LIKE '%secret%')",
     );
@@ -242,8 +231,7 @@ fn surroundings_and_quotes_are_only_of_what_the_caller_may_read() {
     // Another tenant's chunks, too.
     db.run("SET kb.tenant = 'a'");
     db.create_kb("own", "hash", "{}");
-    db.put("own", "x", "They say the secret of the harbor is a tunnel.");
-    db.wait("own");
+    db.put_and_wait("own", "x", "They say the secret of the harbor is a tunnel.");
     let own: String =
         db.one("SELECT format('ARRAY[%L]::uuid[]', chunk_id) FROM kb.chunks WHERE tenant_id = 'a'");
     assert_eq!(annotate(&mut db, &own).as_array().unwrap().len(), 1);
@@ -257,8 +245,7 @@ fn uuid_of_nothing() -> &'static str {
 
 #[test]
 fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "minilm", r#"{"size": 40, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("minilm", r#"{"size": 40, "overlap": 0}"#);
     for i in 0..30 {
         db.put("k", &format!("d{i}"), &texts::paragraph(i, 60));
     }
@@ -318,7 +305,7 @@ fn a_context_is_the_same_each_time_and_keeps_to_its_tokens_and_its_blocks() {
         ("kb.annotate(repeat('a', 1048577), '{}')", "54000"),
         ("kb.annotate('a', array_fill('00000000-0000-0000-0000-000000000000'::uuid, ARRAY[10001]))", "22023"),
     ] {
-        assert_eq!(db.fault(&format!("SELECT {call}")).code, code, "{call}");
+        db.refused(&format!("SELECT {call}"), code);
     }
 }
 
@@ -332,8 +319,7 @@ fn knowledge_bases_of_two_embedders_are_queried_together_without_comparing_score
         for i in 0..5 {
             db.put(kb, &format!("{kb}{i}"), &format!("Ships of the {kb} harbor, number {i}."));
         }
-        db.put(kb, "same", "Ships leave the harbor.");
-        db.wait(kb);
+        db.put_and_wait(kb, "same", "Ships leave the harbor.");
     }
     let sql = "SELECT kb_id || ' ' || external_id FROM kb.query(ARRAY['hashed', 'model', 'hashed'], 'ships of the harbor', $1) ORDER BY rank";
     let rows: Vec<String> = db.all_with(sql, &[&20]);
@@ -366,7 +352,7 @@ fn knowledge_bases_of_two_embedders_are_queried_together_without_comparing_score
         ("NULL::text[]", "22004"),
         ("ARRAY['model', 'none']", "42704"),
     ] {
-        assert_eq!(db.fault(&format!("SELECT * FROM kb.query({ids}, 'ships')")).code, code, "{ids}");
+        db.refused(&format!("SELECT * FROM kb.query({ids}, 'ships')"), code);
     }
     let many = "array_agg('k' || i)";
     let fault =

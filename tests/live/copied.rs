@@ -51,8 +51,7 @@ fn a_chunk_that_has_a_vector_or_is_gone_or_locked_costs_no_other_its_vector() {
 
 #[test]
 fn a_chunk_with_an_id_that_exists_already_affects_no_other_chunk() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", CHUNKING);
+    let (_cluster, mut db) = crate::with_kb!("hash", CHUNKING);
     put(&mut db, "a");
     put(&mut db, "b");
     db.wait("k");
@@ -70,8 +69,7 @@ fn a_chunk_with_an_id_that_exists_already_affects_no_other_chunk() {
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 2);
     assert_eq!(db.count("kb.chunks"), all);
     // After a COPY that failed, the worker's deletions still delete the vectors.
-    db.put("k", "b", "Nothing is as it was.");
-    db.wait("k");
+    db.put_and_wait("k", "b", "Nothing is as it was.");
     let table = vector_table(&mut db, "k");
     assert_eq!(db.count(&table), db.count("kb.chunks"));
 }
@@ -124,16 +122,14 @@ fn a_build_that_is_being_deleted_gets_no_chunks() {
     let waits = "pg_stat_activity WHERE backend_type = 'kb worker' AND wait_event_type = 'Lock'";
     until(SOON, "the worker waits for the build", || db.count(waits) == 1);
     other.run("COMMIT");
-    db.put("other", "b", "A ship lies in the harbor.");
-    db.wait("other");
+    db.put_and_wait("other", "b", "A ship lies in the harbor.");
     assert_eq!(db.found("other", "harbor", 1), ["b"]);
     assert_eq!(db.count("kb.chunks"), 1, "no chunk is of a build that is gone");
 }
 
 #[test]
 fn constraints_and_triggers_of_others_apply_to_the_workers_writes() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", CHUNKING);
+    let (_cluster, mut db) = crate::with_kb!("hash", CHUNKING);
     let table = vector_table(&mut db, "k");
     db.run(&format!(
         "CREATE TABLE public.seen (name text);
@@ -173,8 +169,7 @@ fn texts_are_written_unchanged_whatever_encoding_clients_use() {
     db.run("ALTER DATABASE app SET client_encoding = 'LATIN1'");
     db.create_kb("k", "hash", CHUNKING);
     let text = "Grüße aus Köln, 東京 und Ελλάδα.";
-    db.put("k", "a", text);
-    db.wait("k");
+    db.put_and_wait("k", "a", text);
     assert_eq!(db.one::<String>("SELECT content FROM kb.chunks"), text);
     assert_eq!(db.found("k", "東京", 1), ["a"]);
     // Everything is written by COPY; otherwise the log would say so.

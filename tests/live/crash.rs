@@ -1,8 +1,8 @@
 //! Promise 3: kill -9 of any process, at any time, loses no document and duplicates no chunk.
 
-use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, SOON, assert_sound, chunk_set, signal, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Db, Document, PRELOAD, SOON, assert_sound, chunk_set, signal, texts, until, vector_table,
+};
 
 const KILLS: usize = 10;
 const DOCUMENTS: u64 = 60;
@@ -28,8 +28,7 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
     db.create_slow_embedder(4);
     db.create_kb("calm", "slow", CHUNKING);
     db.create_kb("k", "slow", CHUNKING);
-    db.put_all("calm", &documents());
-    db.wait("calm");
+    db.put_all_and_wait("calm", &documents());
     assert_sound(&mut db, "calm", DOCUMENTS as i64, 0);
     db.put_all("k", &documents());
     for kill in 0..KILLS {
@@ -49,8 +48,7 @@ fn survives(mut cluster: Cluster, pid: impl Fn(&Cluster) -> Option<i32>) {
         });
         assert!(db.jobs() > 0, "the work was done at kill {kill}: kill earlier or give more work");
         signal(victim.unwrap(), libc::SIGKILL);
-        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-        db = cluster.reconnect(APP);
+        db = cluster.reconnect_after_crash(db);
         // Without preload, this is what starts a worker again; the test does not wait for it.
         let _ = db.try_run("SELECT kb.wait('k', 0.1)");
     }
@@ -90,9 +88,7 @@ fn ten_kills_of_the_gateway_lose_and_double_nothing() {
 
 #[test]
 fn a_crash_of_the_whole_server_loses_and_doubles_nothing() {
-    let mut cluster = crate::cluster!(PRELOAD, "fsync = on", "kb.worker_idle_timeout = '1s'");
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(PRELOAD, "fsync = on", "kb.worker_idle_timeout = '1s'");
     db.create_slow_embedder(4);
     db.create_kb("calm", "slow", CHUNKING);
     db.create_kb("k", "slow", CHUNKING);
@@ -106,8 +102,7 @@ fn a_crash_of_the_whole_server_loses_and_doubles_nothing() {
         db = cluster.reconnect(APP);
     }
     db.wait("k");
-    db.put_all("calm", &documents());
-    db.wait("calm");
+    db.put_all_and_wait("calm", &documents());
     assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
     assert_same_vectors(&mut db);
@@ -115,9 +110,7 @@ fn a_crash_of_the_whole_server_loses_and_doubles_nothing() {
 
 #[test]
 fn a_killed_indexer_leaves_no_invalid_index() {
-    let mut cluster = crate::cluster!(PRELOAD);
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(PRELOAD);
     db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"ef_construction\": 1000, \"m\": 32}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
     let documents = texts::documents(0..2500, 30);
@@ -134,8 +127,7 @@ fn a_killed_indexer_leaves_no_invalid_index() {
             indexer.is_some()
         });
         signal(indexer.unwrap(), libc::SIGKILL);
-        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-        db = cluster.reconnect(APP);
+        db = cluster.reconnect_after_crash(db);
     }
     db.wait("k");
     let table = vector_table(&mut db, "k");
@@ -146,13 +138,10 @@ fn a_killed_indexer_leaves_no_invalid_index() {
 /// A crash loses vectors in memory; the worker makes them again.
 #[test]
 fn a_knowledge_base_in_memory_is_filled_again_after_a_crash() {
-    let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(PRELOAD, "kb.launcher_naptime = 1");
     db.run("SELECT kb.create_vector_db('quick', 'memory', 384)");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'quick')");
-    db.put_all("k", &documents());
-    db.wait("k");
+    db.put_all_and_wait("k", &documents());
     let before = db.vectors("k");
     cluster.stop("immediate", 30);
     cluster.up();
@@ -189,9 +178,7 @@ fn a_killed_launcher_is_restarted_and_resumes_waiting_work() {
 /// fails.
 #[test]
 fn a_document_over_which_workers_die_is_given_up_in_the_end() {
-    let mut cluster = crate::cluster!(PRELOAD, "kb.max_attempts = 2", "kb.launcher_naptime = 1");
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(PRELOAD, "kb.max_attempts = 2", "kb.launcher_naptime = 1");
     db.create_kb("k", "hash", r#"{"size": 4000}"#);
     // It is large enough to be caught while it is being cut.
     let large = Document::new("large", texts::text(7, 8_000, 60));
@@ -210,8 +197,7 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
         });
         killed = pid.unwrap();
         signal(killed as i32, libc::SIGKILL);
-        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-        db = cluster.reconnect(APP);
+        db = cluster.reconnect_after_crash(db);
     }
     db.wait("k");
     assert_sound(&mut db, "k", 20, 1);

@@ -1,9 +1,10 @@
 //! Several databases, and drops of databases and of the extension while the worker works.
 
 use crate::stub::{Options, Stub};
-use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Db, Document, LONG, PRELOAD, SOON, WHOLE, assert_sound, chunk_set, texts, until,
+    vector_table,
+};
 use std::time::Duration;
 
 fn documents(count: u64) -> Vec<Document> {
@@ -42,7 +43,7 @@ fn drop_extension_succeeds_while_the_worker_works_and_the_extension_can_come_bac
     let stub = Stub::start(Options::default());
     let mut db = cluster.connect(APP);
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
-    db.create_kb("e", "e", r#"{"strategy": "none"}"#);
+    db.create_kb("e", "e", WHOLE);
     stub.hold(true);
     db.put_all("e", &documents(3));
     until(SOON, "the provider is asked", || stub.request_count() > 0);
@@ -54,8 +55,7 @@ fn drop_extension_succeeds_while_the_worker_works_and_the_extension_can_come_bac
     assert_eq!(db.count("pg_class WHERE relnamespace = 'kb'::regnamespace"), 0);
     db.run("CREATE EXTENSION kb");
     db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "A new beginning.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "A new beginning.");
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(db.found("k", "new beginning", 5), ["d"]);
 }
@@ -87,8 +87,7 @@ fn drop_database_succeeds_while_the_worker_works() {
         cluster.create_database("next");
         let mut db = cluster.connect("next");
         db.create_kb("k", "hash", "{}");
-        db.put("k", "d", "The gateway and the launcher go on.");
-        db.wait("k");
+        db.put_and_wait("k", "d", "The gateway and the launcher go on.");
         assert_sound(&mut db, "k", 1, 0);
     }
 }
@@ -142,7 +141,7 @@ fn more_databases_than_worker_slots_are_all_served_in_turn() {
         cluster.create_database(name);
         let mut db = cluster.connect(name);
         db.create_stub_embedder("e", &stub, r#"{"batch_size": 1, "max_concurrency": 1}"#);
-        db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+        db.create_kb("k", "e", WHOLE);
         db.put_all("k", &documents(150));
         all.push(db);
     }
@@ -171,7 +170,7 @@ fn a_database_that_can_save_nothing_leaves_the_slot_to_others() {
     cluster.create_database("other");
     let mut full = cluster.connect(APP);
     full.create_stub_embedder("e", &stub, r#"{"batch_size": 8}"#);
-    full.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    full.create_kb("k", "e", WHOLE);
     let table = vector_table(&mut full, "k");
     full.run(&format!(
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
@@ -186,8 +185,7 @@ fn a_database_that_can_save_nothing_leaves_the_slot_to_others() {
     other.put("k", "d", "The other one's document.");
     until(LONG, "the other database is served", || other.jobs() == 0);
     assert_sound(&mut other, "k", 1, 0);
-    full.run(&format!("DROP TRIGGER full_disk ON {table}"));
-    full.wait("k");
+    full.run_and_wait("k", &format!("DROP TRIGGER full_disk ON {table}"));
     assert_sound(&mut full, "k", 200, 0);
 }
 
@@ -200,8 +198,7 @@ fn a_database_without_the_extension_keeps_no_worker() {
     let mut app = cluster.connect(APP);
     app.create_kb("k", "hash", "{}");
     for i in 0..3 {
-        app.put("k", &format!("d{i}"), &texts::paragraph(i, 10));
-        app.wait("k");
+        app.put_and_wait("k", &format!("d{i}"), &texts::paragraph(i, 10));
         until(SOON, "the launcher has started a worker in it", || postgres.one(visited));
         until(SOON, "no worker in the database without kb", || {
             postgres.count("pg_stat_activity WHERE backend_type = 'kb worker' AND datname <> 'app'") == 0
@@ -218,7 +215,6 @@ fn turns_of_an_earlier_start_mean_nothing_without_preload() {
     std::fs::write(cluster.data().join("pg_stat_tmp/kb.slots_short"), "").unwrap();
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "The harbor is south of the village.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "The harbor is south of the village.");
     assert_sound(&mut db, "k", 1, 0);
 }

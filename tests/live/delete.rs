@@ -10,8 +10,7 @@ fn a_deletion_applies_to_the_next_statement_and_to_others_at_commit() {
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.create_kb("k", "minilm", "{}");
     db.put("k", "gone", "The harbor of the island lies in the storm.");
-    db.put("k", "stays", "Butter and cheese stand on the kitchen table.");
-    db.wait("k");
+    db.put_and_wait("k", "stays", "Butter and cheese stand on the kitchen table.");
     assert_eq!(db.found("k", "storm at the harbor", 5), ["gone", "stays"]);
     db.run("BEGIN");
     assert!(db.one::<bool>("SELECT kb.delete_document('k', 'gone')"));
@@ -41,8 +40,7 @@ fn a_document_deleted_while_it_is_processed_does_not_come_back() {
         assert_eq!(db.vectors("k"), 0);
         assert_eq!(db.count("kb.query('k', 'river', 5)"), 0);
         // When this one is done, so are the batches that were in flight for the other.
-        db.put("k", "after", &texts::text(90 + round, 3, 40));
-        db.wait("k");
+        db.put_and_wait("k", "after", &texts::text(90 + round, 3, 40));
         assert_sound(&mut db, "k", 1, 0);
         db.run("SELECT kb.delete_document('k', 'after')");
         assert_eq!(db.vectors("k"), 0);
@@ -73,8 +71,7 @@ fn deleting_a_document_takes_no_job_of_one_that_is_put_in_its_place_meanwhile() 
     let cluster = crate::cluster!();
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.create_kb("k", "hash", CHUNKING);
-    db.put("k", "d", "The first text.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "The first text.");
     other.run("BEGIN; SELECT kb.delete_document('k', 'd')");
     other.put("k", "d", "The second text.");
     let waits = "pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'SELECT kb.delete_document%'";
@@ -94,8 +91,7 @@ fn deleting_a_document_takes_no_job_of_one_that_is_put_in_its_place_meanwhile() 
 
 #[test]
 fn a_job_whose_document_the_owner_deleted_by_hand_is_dropped() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     for how in ["DELETE FROM kb.documents", "TRUNCATE kb.documents CASCADE"] {
         db.run("BEGIN");
         db.put("k", "gone", "A short life.");
@@ -103,8 +99,7 @@ fn a_job_whose_document_the_owner_deleted_by_hand_is_dropped() {
         assert_eq!(db.count("kb.documents"), 0);
         db.wait("k");
         assert_eq!((db.jobs(), db.count("kb.failures")), (0, 0), "{how}");
-        db.put("k", "gone", "Another life.");
-        db.wait("k");
+        db.put_and_wait("k", "gone", "Another life.");
         assert_sound(&mut db, "k", 1, 0);
     }
 }
@@ -118,8 +113,7 @@ fn a_knowledge_base_dropped_while_it_is_processed_is_gone() {
     db.put("k", "d", &texts::text(1, 60, 40));
     db.until_halfway("k", 8);
     db.run("SET statement_timeout = '10s'; SELECT kb.drop_knowledge_base('k'); RESET statement_timeout");
-    db.put("other", "d", &texts::text(2, 3, 40));
-    db.wait("other");
+    db.put_and_wait("other", "d", &texts::text(2, 3, 40));
     assert_sound(&mut db, "other", 1, 0);
     for table in ["kb.knowledge_bases", "kb.documents", "kb.builds"] {
         assert_eq!(db.count(table), 1, "{table}");
@@ -134,8 +128,7 @@ fn a_delete_looks_into_no_vector_table_of_another_knowledge_base() {
     let (cluster, mut db) = crate::connected!();
     for id in ["one", "two", "three"] {
         db.create_kb(id, "hash", r#"{"strategy": "fixed", "size": 5, "overlap": 0}"#);
-        db.put(id, "d", &texts::text(1, 5, 40));
-        db.wait(id);
+        db.put_and_wait(id, "d", &texts::text(1, 5, 40));
     }
     let triggers = "pg_trigger WHERE tgrelid IN ('kb.chunks'::regclass, 'kb.builds'::regclass)";
     let (chunks, triggers_before) = (db.count("kb.chunks"), db.count(triggers));
@@ -168,8 +161,7 @@ fn no_vector_is_without_its_chunk_whoever_writes_or_deletes() {
             "SELECT kb.create_knowledge_base('{id}', 'hash', 'shared', chunking => '{chunking}')"
         ));
         db.put(id, "d", &texts::text(1, 5, 40));
-        db.put(id, "e", &texts::text(2, 5, 40));
-        db.wait(id);
+        db.put_and_wait(id, "e", &texts::text(2, 5, 40));
     }
     let table = vector_table(&mut db, "a");
     // A transaction whose snapshot is older than the vectors can neither see them nor leave them behind.
@@ -177,7 +169,7 @@ fn no_vector_is_without_its_chunk_whoever_writes_or_deletes() {
     db.run(&format!("CREATE TABLE public.copy AS SELECT * FROM {table}; DELETE FROM {table}"));
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.chunks");
     db.run(&format!("INSERT INTO {table} SELECT * FROM public.copy"));
-    assert_eq!(old.fault("SELECT kb.delete_document('a', 'd')").code, "40001");
+    old.refused("SELECT kb.delete_document('a', 'd')", "40001");
     old.run("ROLLBACK; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT kb.delete_document('a', 'd'); COMMIT");
     let orphans = format!(
         "{table} v WHERE NOT EXISTS (SELECT FROM kb.chunks c WHERE c.build_no = v.build_no AND c.chunk_id = v.chunk_id)"
@@ -191,7 +183,7 @@ fn no_vector_is_without_its_chunk_whoever_writes_or_deletes() {
     let copy = format!(
         "INSERT INTO {table} ({columns}) SELECT gen_random_uuid(), build_no, kb_no, tenant_id, fingerprint, embedding FROM {table} LIMIT 1"
     );
-    assert_eq!(db.fault(&copy).code, "23503");
+    db.refused(&copy, "23503");
     db.run("SELECT kb.drop_knowledge_base('a')");
     assert_eq!(db.count(&orphans), 0);
     assert_eq!(db.count(&format!("{table} WHERE build_no NOT IN (SELECT build_no FROM kb.builds)")), 0);

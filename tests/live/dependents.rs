@@ -1,6 +1,6 @@
 //! Objects of other users that depend on a vector table block neither its drop nor its sweeping.
 
-use crate::support::{APP, Cluster, Db, LONG, SOON, until, vector_table};
+use crate::support::{APP, Cluster, Db, LONG, SOON, WHOLE, until, vector_table};
 
 /// A session of a writer, as tenant a, and a session of a reader who may create objects in a schema of its
 /// own.
@@ -62,7 +62,7 @@ fn is_there(db: &mut Db, table: &str) -> bool {
 }
 
 fn filled(a: &mut Db, kb: &str) -> String {
-    a.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+    a.create_kb(kb, "hash", WHOLE);
     for i in 0..3 {
         a.put(kb, &format!("d{i}"), &format!("Text {i}."));
     }
@@ -95,8 +95,7 @@ fn dependents_of_a_vector_table_do_not_block_sweeping_it() {
     let (mut db, mut a, mut b) = roles(&cluster);
     let table = filled(&mut a, "k");
     hang_on(&mut db, &mut b, &table);
-    a.run("SELECT kb.ingest('k', 'replace')");
-    a.wait("k");
+    a.run_and_wait("k", "SELECT kb.ingest('k', 'replace')");
     until(LONG, "the old build is swept", || {
         db.count("kb.builds WHERE state <> 'live'") == 0 && !is_there(&mut db, &table)
     });
@@ -111,8 +110,7 @@ fn an_old_build_that_somebody_keeps_locked_is_said_once_and_swept_later() {
     let table = filled(&mut a, "k");
     let mut holder = cluster.connect(APP);
     holder.run(&format!("BEGIN; LOCK TABLE {table} IN ACCESS SHARE MODE"));
-    a.run("SELECT kb.ingest('k', 'replace')");
-    a.wait("k");
+    a.run_and_wait("k", "SELECT kb.ingest('k', 'replace')");
     // The worker returns to it again and again: it is seen at the lock ten times.
     let waiting = format!("pg_locks WHERE relation = '{table}'::regclass AND NOT granted");
     for _ in 0..10 {

@@ -1,10 +1,9 @@
 //! README.md and the pages of docs/ show what happens: their SQL is pasted into psql, each page from its top
 //! in a database of its own, and must print what the page prints below it.
 
-use crate::support::cluster::PRELOAD;
-use crate::support::files;
 use crate::support::pages::{ROOT, text};
 use crate::support::{Cluster, until};
+use crate::support::{PRELOAD, files};
 use kb_kernels::{InstructionSet, VARIABLE};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! Promise 9: pg_dump and pg_restore carry everything.
 
-use crate::support::cluster::succeed;
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, PENDING_CHUNKS, SOON, assert_sound, chunk_set, texts, until};
+use crate::support::{
+    APP, Cluster, Db, Document, PENDING_CHUNKS, SOON, assert_sound, chunk_set, succeed, texts, until,
+};
 use std::path::{Path, PathBuf};
 
 /// Policies, grants, indexes and constraints of kb.
@@ -83,24 +83,19 @@ pub fn catalogs(db: &mut Db) -> Vec<String> {
 
 /// A database with knowledge bases of two tenants, and the same one restored from a dump of it.
 fn restored() -> Option<(Cluster, Db, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     db.run("SELECT kb.create_embedder('small', 'hash', dimension => 64)");
     db.run("SELECT kb.create_vector_db('shelf', dimension => 64)");
     db.run("SELECT kb.create_knowledge_base('shared table', 'small', 'shelf')");
     db.create_kb("own table", "minilm", r#"{"size": 60}"#);
-    let documents: Vec<Document> =
-        (0..20).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 3, 35))).collect();
+    let documents = Document::numbered(0..20, |i| texts::text(i + 1, 3, 35));
     for kb in ["shared table", "own table"] {
-        db.put_all(kb, &documents);
-        db.wait(kb);
+        db.put_all_and_wait(kb, &documents);
     }
-    db.run("SELECT kb.ingest('own table')");
-    db.wait("own table");
+    db.run_and_wait("own table", "SELECT kb.ingest('own table')");
     db.run("SET kb.tenant = 'a'");
     db.create_kb("of a", "hash", "{}");
-    db.put("of a", "d", "A secret of a.");
-    db.wait("of a");
+    db.put_and_wait("of a", "d", "A secret of a.");
     db.run("RESET kb.tenant");
     let restored = copy(&cluster);
     Some((cluster, db, restored))
@@ -130,7 +125,7 @@ fn a_restored_database_has_its_policies_and_grants() {
     let table: String =
         restored.one("SELECT format('kb.%I', table_name) FROM kb.builds WHERE tenant_id = 'a'");
     // No role may read vectors.
-    assert_eq!(b.fault(&format!("SELECT FROM {table}")).code, "42501");
+    b.refused(&format!("SELECT FROM {table}"), "42501");
     assert_eq!(b.count("kb.documents"), 0);
 }
 
@@ -139,13 +134,11 @@ fn a_restored_database_continues_as_if_nothing_had_happened() {
     let Some((_cluster, _, mut restored)) = restored() else { return };
     // Sequences continue where they were.
     restored.create_kb("new", "hash", "{}");
-    restored.put("new", "d", "A new text.");
-    restored.wait("new");
+    restored.put_and_wait("new", "d", "A new text.");
     assert_sound(&mut restored, "new", 1, 0);
     for kb in ["shared table", "own table"] {
         restored.put(kb, "d0", "An edited text.");
-        restored.put(kb, "d20", &texts::text(99, 3, 35));
-        restored.wait(kb);
+        restored.put_and_wait(kb, "d20", &texts::text(99, 3, 35));
         assert_sound(&mut restored, kb, 21, 0);
         assert_eq!(restored.found(kb, "An edited text.", 1), ["d0"]);
     }
@@ -168,8 +161,7 @@ fn a_restored_database_continues_as_if_nothing_had_happened() {
 fn a_restored_database_scores_words_the_same_and_continues_from_there() {
     let (cluster, mut db) = crate::connected!();
     db.run(r#"SELECT kb.create_knowledge_base('k', 'hash', chunking => '{"strategy": "none"}', retrieval => '{"mode": "keyword"}')"#);
-    db.put_all("k", &texts::documents(0..400, 25));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..400, 25));
     let is_folded = |db: &mut Db| {
         until(SOON, "chunks are folded", || {
             db.count("kb.bm25_segments") > 0 && db.count(PENDING_CHUNKS) < 256
@@ -202,15 +194,13 @@ fn a_restored_database_scores_words_the_same_and_continues_from_there() {
     // The same edits: what was folded is counted once, and what is folded next is added to it.
     for db in [&mut db, &mut restored] {
         db.put("k", "d5", "Ships leave the harbor with copper, apples and another library of ships.");
-        db.run("SELECT kb.delete_document('k', 'd9')");
-        db.wait("k");
+        db.run_and_wait("k", "SELECT kb.delete_document('k', 'd9')");
     }
     let after = scores(&mut db);
     assert_ne!(after, before);
     assert_eq!(scores(&mut restored), after);
     for db in [&mut db, &mut restored] {
-        db.put_all("k", &texts::documents(1_000..1_300, 25));
-        db.wait("k");
+        db.put_all_and_wait("k", &texts::documents(1_000..1_300, 25));
         is_folded(db);
     }
     assert_eq!(scores(&mut restored), scores(&mut db));
@@ -222,8 +212,7 @@ fn a_restored_extension_can_be_dropped_as_any() {
     let Some((_cluster, mut db, mut restored)) = restored() else { return };
     db.run("DROP EXTENSION kb");
     // When the worker starts, it makes the restored vector tables depend on the extension again.
-    restored.put("own table", "one more", "a document of the restored database");
-    restored.wait("own table");
+    restored.put_and_wait("own table", "one more", "a document of the restored database");
     restored.run("DROP EXTENSION kb");
 }
 
@@ -232,8 +221,7 @@ fn work_that_waited_when_the_dump_was_made_is_done_in_the_restored_database() {
     let (cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", r#"{"size": 50, "overlap": 5}"#);
-    let documents: Vec<Document> =
-        (0..60).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 3, 35))).collect();
+    let documents = Document::numbered(0..60, |i| texts::text(i + 1, 3, 35));
     db.put_all("k", &documents);
     db.until_halfway("k", 8);
     let mut restored = copy(&cluster);

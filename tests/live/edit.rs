@@ -1,7 +1,8 @@
 //! Edits: an edit during processing decides the result, and chunks that did not change stay.
 
-use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
+use crate::support::{
+    APP, Db, Document, LONG, SOON, WHOLE, assert_sound, chunk_set, texts, until, vector_table,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
@@ -17,10 +18,8 @@ fn an_edit_during_processing_ends_at_the_edit() {
     let new = texts::text(2, 10, 40) + "\n\n" + &texts::text(1, 10, 40);
     db.put("k", "d", &old);
     db.until_halfway("k", 8);
-    db.put("k", "d", &new);
-    db.wait("k");
-    db.put("calm", "d", &new);
-    db.wait("calm");
+    db.put_and_wait("k", "d", &new);
+    db.put_and_wait("calm", "d", &new);
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
     assert_eq!(db.count("kb.chunks WHERE content LIKE '%oldriver%'"), 0);
@@ -34,13 +33,11 @@ fn an_edit_back_to_the_first_version_during_processing_ends_at_the_first_version
     db.create_slow_embedder(4);
     db.create_kb("k", "slow", CHUNKING);
     let (one, two) = (texts::text(1, 4, 40), texts::text(2, 60, 40));
-    db.put("k", "d", &one);
-    db.wait("k");
+    db.put_and_wait("k", "d", &one);
     let before = chunk_set(&mut db, "k");
     db.put("k", "d", &two);
     db.until_halfway("k", 12);
-    db.put("k", "d", &one);
-    db.wait("k");
+    db.put_and_wait("k", "d", &one);
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(chunk_set(&mut db, "k"), before);
 }
@@ -68,11 +65,9 @@ fn a_document_that_changes_while_it_is_cut_ends_as_it_was_put_last() {
     until_cut(&mut db, "edited");
     db.put("k", "edited", &edited);
     until_cut(&mut db, "deleted");
-    db.run("SELECT kb.delete_document('k', 'deleted')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.delete_document('k', 'deleted')");
     db.put("calm", "anew", &anew);
-    db.put("calm", "edited", &edited);
-    db.wait("calm");
+    db.put_and_wait("calm", "edited", &edited);
     assert_sound(&mut db, "k", 2, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
 }
@@ -90,8 +85,7 @@ fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
     // Overlap has its default value, so a chunk's neighbours contain some of its text.
     db.create_kb("k", "static", r#"{"size": 60}"#);
     let mut paragraphs = texts::paragraphs(7, 1100, 40);
-    db.put("k", "d", &paragraphs.join("\n\n"));
-    db.wait("k");
+    db.put_and_wait("k", "d", &paragraphs.join("\n\n"));
     let mut before = vector_rows(&mut db, "k");
     assert!(before.len() >= 1000, "{} chunks", before.len());
     let middle = paragraphs.len() / 2;
@@ -103,8 +97,7 @@ fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
     ];
     for (what, at, text) in edits {
         paragraphs[at] = text;
-        db.put("k", "d", &paragraphs.join("\n\n"));
-        db.wait("k");
+        db.put_and_wait("k", "d", &paragraphs.join("\n\n"));
         let after = vector_rows(&mut db, "k");
         let keys = |rows: &BTreeMap<String, String>| rows.keys().cloned().collect::<BTreeSet<_>>();
         let new = keys(&after).difference(&keys(&before)).count();
@@ -121,11 +114,9 @@ fn an_edited_paragraph_of_a_thousand_chunks_costs_three_vectors_at_most() {
 
 #[test]
 fn metadata_alone_changes_nothing_but_metadata() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "static", CHUNKING);
+    let (_cluster, mut db) = crate::with_kb!("static", CHUNKING);
     let text = texts::text(1, 5, 40);
-    db.put("k", "d", &text);
-    db.wait("k");
+    db.put_and_wait("k", "d", &text);
     let before = vector_rows(&mut db, "k");
     let put: String = db.one_with("SELECT kb.put_document('k', 'd', $1, metadata => '{\"a\": 1}')", &[&text]);
     assert_eq!(put, "skipped");
@@ -136,10 +127,8 @@ fn metadata_alone_changes_nothing_but_metadata() {
 
 #[test]
 fn an_edit_that_waits_for_a_commit_does_not_stop_the_other_documents() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "static", CHUNKING);
-    db.put("k", "held", &texts::paragraph(1, 20));
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("static", CHUNKING);
+    db.put_and_wait("k", "held", &texts::paragraph(1, 20));
     let mut writer = cluster.connect(APP);
     writer.run("BEGIN");
     writer.put("k", "held", &texts::paragraph(2, 20));
@@ -157,10 +146,9 @@ fn an_edit_that_waits_for_a_commit_does_not_stop_the_other_documents() {
 fn a_live_edit_goes_ahead_of_a_backfill() {
     let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(4);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     let documents = texts::documents(0..400, 40);
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     // Everything is embedded again, slowly.
     db.run("SELECT kb.alter_knowledge_base('k', 'slow')");
     let run: i64 = db.one("SELECT kb.ingest('k')");
@@ -177,12 +165,11 @@ fn a_live_edit_goes_ahead_of_a_backfill() {
 
 #[test]
 fn processing_documents_writes_none_of_their_indexes_again() {
-    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1s'", "autovacuum = off");
-    db.create_kb("k", "hash", CHUNKING);
+    let (cluster, mut db) =
+        crate::with_kb!("hash", CHUNKING, ["kb.worker_idle_timeout = '1s'", "autovacuum = off"]);
     for (round, words) in ["river", "harbor"].into_iter().enumerate() {
         let document = |n: usize| Document::new(format!("d{n}"), format!("Text {n} of a {words}, {round}."));
-        db.put_all("k", &(0..200).map(document).collect::<Vec<_>>());
-        db.wait("k");
+        db.put_all_and_wait("k", &(0..200).map(document).collect::<Vec<_>>());
     }
     // The counts of a process are known when it ends.
     until(SOON, "the worker leaves", || cluster.processes("kb worker", Some(APP)).is_empty());

@@ -1,11 +1,11 @@
 //! Evaluation sets, and measurements with them.
 
-use crate::support::{APP, Db, texts};
+use crate::support::{Db, WHOLE, texts};
 use serde_json::Value;
 
 /// Documents d0 to d39, and a set in which the question about each document is its own text.
 pub(crate) fn fill(db: &mut Db, kb: &str) {
-    db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+    db.create_kb(kb, "hash", WHOLE);
     for i in 0..40 {
         db.put(kb, &format!("d{i}"), &texts::paragraph(i, 30));
     }
@@ -88,14 +88,12 @@ fn the_measures_are_those_of_the_rows_that_a_query_gives() {
 
 #[test]
 fn a_document_counts_once_and_k_is_of_documents_but_of_rows_where_parts_are_judged() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", r#"{"size": 12, "overlap": 0}"#);
     // All chunks of one document have the words of the question, so more chunks are requested, until the
     // other document appears.
     let words = |i: i32| format!("Harbor ships sail number{i} and harbor ships rest in place{i}. ");
     db.put("k", "long", &(0..60).map(words).collect::<String>());
-    db.put("k", "short", "Far away there is a quiet harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "short", "Far away there is a quiet harbor.");
     assert!(db.count("kb.chunks") > 30);
     db.run("SELECT kb.create_eval_set('k', 's')");
     put(&mut db, "k", "q", "harbor ships", r#"["short"]"#);
@@ -189,15 +187,14 @@ fn sets_are_their_tenants_and_readers_only_measure() {
     db.run("SET kb.tenant = 'a'");
     fill(&mut db, "k");
     put(&mut db, "k", "q", &texts::paragraph(3, 30), r#"["d3"]"#);
-    let mut reader = cluster.connect_as(APP, "reader");
-    reader.run("SET kb.tenant = 'a'");
+    let mut reader = cluster.connect_as_tenant("reader", "a");
     assert_near(&measures(&mut reader, "k", "{}")[..1], &[1.0]);
-    assert_eq!(reader.fault("SELECT kb.tune('k', 's')").code, "42501");
-    assert_eq!(reader.fault("DELETE FROM kb.eval_questions").code, "42501");
+    reader.refused("SELECT kb.tune('k', 's')", "42501");
+    reader.refused("DELETE FROM kb.eval_questions", "42501");
     for tenant in ["b", ""] {
         reader.run(&format!("SET kb.tenant = '{tenant}'"));
         assert_eq!(reader.count("kb.eval_sets") + reader.count("kb.eval_questions"), 0);
-        assert_eq!(reader.fault("SELECT * FROM kb.evaluate('k', 's')").code, "42704");
+        reader.refused("SELECT * FROM kb.evaluate('k', 's')", "42704");
     }
     // A shared knowledge base can be queried, but the owner's questions stay with the owner.
     db.run("SELECT kb.share('k', 'b')");
@@ -212,7 +209,7 @@ fn sets_are_their_tenants_and_readers_only_measure() {
         "measure_recall('k')",
         "tune('k', 's', true)",
     ] {
-        assert_eq!(db.fault(&format!("SELECT kb.{write}")).code, "42501", "{write}");
+        db.refused(&format!("SELECT kb.{write}"), "42501");
     }
 }
 
@@ -372,5 +369,5 @@ fn the_recall_of_an_index_is_measured_and_reported_by_health() {
         assert_eq!(Some(used(&mut db)), chosen);
         assert_eq!(db.one::<f64>("SELECT recall FROM kb.index_recall"), recall);
     }
-    assert_eq!(db.fault("SELECT kb.measure_recall('k', 50, 'guess')").code, "22023");
+    db.refused("SELECT kb.measure_recall('k', 50, 'guess')", "22023");
 }

@@ -1,8 +1,7 @@
 //! kb.explain: the answer is that of kb.query, and the reasons for what is missing in it are given as far as
 //! the caller may know them.
 
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, until};
+use crate::support::{APP, Cluster, Db, Document, LONG, WHOLE, until};
 use serde_json::{Value, json};
 
 fn explained(db: &mut Db, query: &str, arguments: &str) -> Value {
@@ -19,9 +18,8 @@ fn why(db: &mut Db, query: &str, arguments: &str) -> (String, String) {
 }
 
 fn fixture() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = Cluster::connected(&[])?;
+    db.create_kb("k", "hash", WHOLE);
     for (id, text) in [
         ("ships", "ships in the harbor"),
         ("ships again", "ships in the harbor"),
@@ -32,8 +30,10 @@ fn fixture() -> Option<(Cluster, Db)> {
         db.put("k", id, text);
     }
     let metadata = json!({"year": 1900});
-    db.put_all("k", &[Document { metadata, ..Document::new("old", "ships in the harbor, old ones") }]);
-    db.wait("k");
+    db.put_all_and_wait(
+        "k",
+        &[Document { metadata, ..Document::new("old", "ships in the harbor, old ones") }],
+    );
     Some((cluster, db))
 }
 
@@ -103,8 +103,7 @@ fn a_chunk_that_is_not_in_an_answer_has_its_stage_and_reason() {
     db.run("CREATE ROLE b LOGIN IN ROLE kb_reader; SELECT kb.share('k', 'b')");
     db.run("UPDATE kb.documents SET tenant_id = 'c' WHERE external_id = 'old';
             UPDATE kb.chunks SET tenant_id = 'c' WHERE document_id = (SELECT document_id FROM kb.documents WHERE external_id = 'old')");
-    let mut b = cluster.connect_as(APP, "b");
-    b.run("SET kb.tenant = 'b'");
+    let mut b = cluster.connect_as_tenant("b", "b");
     let theirs = explained(&mut b, query, "9, external_id => 'old'");
     let none = explained(&mut b, query, "9, external_id => 'nobody'");
     assert_eq!(theirs["asked_about"]["why"], none["asked_about"]["why"]);
@@ -134,10 +133,8 @@ fn the_rank_of_a_chunk_is_reported_for_each_leg() {
 
 #[test]
 fn a_chunk_in_the_passage_of_another_is_said_to_be_in_the_answer() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
-    db.put("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
-    db.wait("k");
+    let (_cluster, mut db) = crate::with_kb!("hash", r#"{"size": 12, "overlap": 0}"#);
+    db.put_and_wait("k", "d", "Ships leave the harbor at six.\n\nThe secret of the harbor is a tunnel.\n\nTrains leave the station at seven.");
     assert_eq!(db.count("kb.chunks"), 3);
     let mut chunks = |options: &str| {
         let arguments = format!("1, external_id => 'd', options => '{options}'");
@@ -181,8 +178,7 @@ fn the_share_that_a_filter_keeps_is_shown_only_to_roles_without_policies() {
 #[test]
 fn a_chunk_that_a_policy_hides_is_explained_as_if_it_did_not_exist() {
     let Some((cluster, mut db)) = fixture() else { return };
-    db.put("k", "secret", "the merger with Initech is planned");
-    db.wait("k");
+    db.put_and_wait("k", "secret", "the merger with Initech is planned");
     db.run(
         "CREATE ROLE reader LOGIN IN ROLE kb_reader;
          CREATE POLICY no_secret ON kb.documents AS RESTRICTIVE FOR SELECT TO reader USING (external_id <> 'secret');
@@ -212,8 +208,7 @@ fn a_chunk_that_the_index_misses_is_reported_as_missed() {
             metadata: json!({}),
         })
         .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     until(LONG, "the index is built", || db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'"));
     let table = crate::support::vector_table(&mut db, "k");
     let ready = |ready: bool| {
@@ -224,8 +219,7 @@ fn a_chunk_that_the_index_misses_is_reported_as_missed() {
     // What is written now is not in the index, although its number is in the range of the index.
     db.run(&ready(false));
     assert_eq!(db.count("pg_index WHERE NOT indisready"), 1);
-    db.put("k", "missed", "lighthouse on the cliff");
-    db.wait("k");
+    db.put_and_wait("k", "missed", "lighthouse on the cliff");
     db.run(&format!("UPDATE {table} SET segment = 0 WHERE segment = (SELECT max(segment) FROM {table})"));
     db.run("DELETE FROM kb.tail_vectors");
     assert_eq!(db.count("pg_index WHERE NOT indisready"), 1);

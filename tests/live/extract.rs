@@ -1,8 +1,7 @@
 //! The limits of a text and of what it expands to: no document takes the time of another or the memory of the
 //! server.
 
-use crate::support::db::Db;
-use crate::support::{APP, assert_sound, texts};
+use crate::support::{APP, Db, assert_sound, texts};
 
 fn failure(db: &mut Db, kb: &str) -> (String, String, String, i32) {
     let sql = "SELECT external_id, error, sqlstate, attempts FROM kb.failures WHERE kb_id = $1";
@@ -21,8 +20,7 @@ fn a_document_that_takes_too_long_fails_alone_while_anothers_goes_through() {
     other.create_kb("other", "hash", r#"{"size": 20, "overlap": 10}"#);
     slow.put("slow", "long.txt", &"a word and another ".repeat(200_000));
     slow.put("slow", "short.txt", &texts::paragraph(1, 20));
-    other.put("other", "d", &texts::paragraph(2, 20));
-    other.wait("other");
+    other.put_and_wait("other", "d", &texts::paragraph(2, 20));
     slow.wait("slow");
     assert_sound(&mut other, "other", 1, 0);
     assert_sound(&mut slow, "slow", 1, 1);
@@ -43,8 +41,7 @@ fn a_document_that_becomes_too_many_chunks_or_too_much_text_fails_alone() {
     ] {
         db.create_kb(kb, "hash", r#"{"size": 20, "overlap": 0}"#);
         db.put(kb, id, content);
-        db.put(kb, "short.txt", &texts::paragraph(1, 20));
-        db.wait(kb);
+        db.put_and_wait(kb, "short.txt", &texts::paragraph(1, 20));
         assert_sound(&mut db, kb, 1, 1);
         let (failed, error, state, attempts) = failure(&mut db, kb);
         assert_eq!((failed.as_str(), state.as_str(), attempts), (id, "54000", 1));
@@ -66,8 +63,7 @@ fn an_overlap_of_nearly_size_that_is_stored_no_longer_multiplies_a_document() {
         db.run(&format!(r#"UPDATE {table} SET chunking = chunking || '{{"overlap": 199}}'"#));
     }
     let text = "a word and another ".repeat(8_500);
-    db.put("k", "d.txt", &text);
-    db.wait("k");
+    db.put_and_wait("k", "d.txt", &text);
     assert_sound(&mut db, "k", 1, 0);
     let made: i64 = db.one("SELECT sum(length(content)) FROM kb.chunks");
     assert!(made as usize <= text.len() * 22 / 10, "{made} characters of {}", text.len());

@@ -1,21 +1,18 @@
 //! Promise 5: one bad document never stops the others.
 
 use crate::stub::{Options, Stub};
-use crate::support::db::Document;
-use crate::support::{LONG, SOON, assert_sound, texts, until, vector_table};
+use crate::support::{Document, LONG, SOON, WHOLE, assert_sound, texts, until, vector_table};
 
 #[test]
 fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("minilm", WHOLE);
     let documents: Vec<Document> = (0..20)
         .map(|i| {
             let words = if i == 7 { 700 } else { 20 };
             Document::new(format!("d{i}"), texts::paragraph(i, words))
         })
         .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     assert_sound(&mut db, "k", 19, 1);
     let (id, error, state, attempts): (String, String, String, i32) = {
         let row =
@@ -31,8 +28,7 @@ fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
     db.wait("k");
     assert_sound(&mut db, "k", 19, 1);
 
-    db.put("k", "d7", "It is short now.");
-    db.wait("k");
+    db.put_and_wait("k", "d7", "It is short now.");
     assert_sound(&mut db, "k", 20, 0);
     assert_eq!(db.found("k", "It is short now.", 1), ["d7"]);
 }
@@ -41,10 +37,9 @@ fn a_bad_document_stops_no_other_and_says_what_is_wrong() {
 fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
     let (cluster, mut db) = crate::connected!();
     db.run("SET kb.tenant = 'acme'");
-    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "minilm", WHOLE);
     let documents = texts::documents(0..40, 700);
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     assert_eq!(db.count("kb.failures"), 40);
     db.put("k", "html", "x");
     db.run("SELECT kb.drop_knowledge_base('k')");
@@ -68,12 +63,9 @@ fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
 
 #[test]
 fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
-    db.put("k", "d", "The farmer sells apples at the market.");
-    db.wait("k");
-    db.put("k", "d", &texts::paragraph(1, 700));
-    db.wait("k");
+    let (_cluster, mut db) = crate::with_kb!("minilm", WHOLE);
+    db.put_and_wait("k", "d", "The farmer sells apples at the market.");
+    db.put_and_wait("k", "d", &texts::paragraph(1, 700));
     assert_sound(&mut db, "k", 0, 1);
     // The old text may still be found, but marked as stale.
     let old = db.count("kb.query('k', 'farmer', 5) WHERE content LIKE 'The farmer%' AND NOT stale");
@@ -83,7 +75,7 @@ fn an_edit_that_fails_leaves_nothing_of_the_old_text_to_be_found_unmarked() {
 #[test]
 fn one_knowledge_base_that_cannot_work_stops_no_other() {
     let (_cluster, mut db) = crate::connected!();
-    db.create_kb("bad", "minilm", r#"{"strategy": "none"}"#);
+    db.create_kb("bad", "minilm", WHOLE);
     db.create_kb("good", "minilm", "{}");
     let bad = texts::documents(0..40, 700);
     db.put_all("bad", &bad);
@@ -98,10 +90,7 @@ fn one_knowledge_base_that_cannot_work_stops_no_other() {
 
 #[test]
 fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
-    let stub = Stub::start(Options::default());
-    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10s'");
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let (stub, cluster, mut db) = crate::with_stub!("{}", WHOLE, ["kb.lease_duration = '10s'"]);
     let table = vector_table(&mut db, "k");
     // The effect of a full disk, which does not accept a renewed lease, either.
     db.run(&format!(
@@ -119,8 +108,7 @@ fn paid_vectors_that_the_database_cannot_take_are_kept_until_it_can() {
     assert_eq!(db.count("kb.documents WHERE status <> 'pending'"), 0);
     // The document in progress.
     assert_eq!(db.count("kb.jobs WHERE attempts > 1"), 0);
-    db.run(&format!("DROP TRIGGER full_disk ON {table}; DROP TRIGGER full_disk ON kb.jobs"));
-    db.wait("k");
+    db.run_and_wait("k", &format!("DROP TRIGGER full_disk ON {table}; DROP TRIGGER full_disk ON kb.jobs"));
     assert_sound(&mut db, "k", 50, 0);
     assert!(documents.iter().all(|document| stub.seen(&document.content) == 1), "bought again");
 }
@@ -130,10 +118,9 @@ fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
     let stub = Stub::start(Options::default());
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("old", &stub, "{}");
-    db.create_kb("k", "old", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "old", WHOLE);
     let documents = texts::documents(0..20, 12);
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     for status in [500, 401] {
         stub.always(Some(crate::stub::Fault::Status(status)));
         // Documents that have no vector of the old embedder, and never will.
@@ -141,15 +128,13 @@ fn a_new_embedder_does_not_wait_for_the_old_one_that_is_down() {
         let embedder = if status == 500 { "hash" } else { "static" };
         db.run(&format!("SELECT kb.alter_knowledge_base('k', embedder => '{embedder}')"));
         let run: i64 = db.one("SELECT kb.ingest('k')");
-        db.run(&format!("SELECT kb.wait({run}, 120)"));
-        db.wait("k");
+        db.run_and_wait("k", &format!("SELECT kb.wait({run}, 120)"));
         assert_eq!(db.count("kb.failures"), 0);
         assert_eq!(db.found("k", &format!("came too late, at {status}"), 1), [format!("new {status}")]);
         stub.always(None);
         db.run("SELECT kb.alter_knowledge_base('k', embedder => 'old')");
         let run: i64 = db.one("SELECT kb.ingest('k')");
-        db.run(&format!("SELECT kb.wait({run}, 120)"));
-        db.wait("k");
+        db.run_and_wait("k", &format!("SELECT kb.wait({run}, 120)"));
     }
 }
 
@@ -159,10 +144,9 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("old", &stub, "{}");
     db.run("SELECT kb.create_embedder('short', 'hash', config => '{\"max_input_tokens\": 5}')");
-    db.create_kb("k", "old", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "old", WHOLE);
     let documents = texts::documents(0..5, 12);
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     // While the old embedder is down, a text is put that the new one accepts; it does not accept the others.
     stub.always(Some(crate::stub::Fault::Status(500)));
     db.put("k", "late", "Zebra quasar.");
@@ -182,8 +166,7 @@ fn a_replace_that_fails_leaves_no_document_ready_that_the_old_embedder_has_not_s
 /// The disk is so full that not even the jobs can be given back.
 #[test]
 fn documents_that_a_full_disk_delays_are_processed_when_there_is_room() {
-    let (cluster, mut db) = crate::connected!("kb.lease_duration = '10min'");
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}", ["kb.lease_duration = '10min'"]);
     db.run(
         "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
              $$BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END$$;
@@ -202,8 +185,7 @@ fn documents_that_a_full_disk_delays_are_processed_when_there_is_room() {
         "kb.health() WHERE component = 'documents' AND status = 'warning' AND detail LIKE '%no space left%'";
     until(SOON, "kb.health() says so", || db.count(says) == 1);
     assert_eq!(db.count("kb.jobs WHERE attempts <= 1"), 40);
-    db.run("DROP TRIGGER full_disk ON kb.chunks");
-    db.wait("k");
+    db.run_and_wait("k", "DROP TRIGGER full_disk ON kb.chunks");
     assert_sound(&mut db, "k", 40, 0);
     assert!(complaints() <= 8, "{} complaints", complaints());
 }
@@ -213,8 +195,7 @@ fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
     let (cluster, mut db) = crate::connected!();
     for kb in ["k", "other"] {
         db.create_kb(kb, "hash", "{}");
-        db.put(kb, "before", "A text about harbors.");
-        db.wait(kb);
+        db.put_and_wait(kb, "before", "A text about harbors.");
     }
     let table = vector_table(&mut db, "k");
     db.run(&format!("DROP TABLE {table}"));
@@ -241,9 +222,8 @@ fn a_dropped_vector_table_is_named_and_a_replace_makes_it_again() {
 #[test]
 fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
     let (cluster, mut db) = crate::connected!();
-    db.create_kb("kept", "hash", r#"{"strategy": "none"}"#);
-    db.put("kept", "d", "a text");
-    db.wait("kept");
+    db.create_kb("kept", "hash", WHOLE);
+    db.put_and_wait("kept", "d", "a text");
     // The worker cannot sweep the old build: an event trigger refuses it, and counts the attempts.
     db.run(
         "CREATE SEQUENCE public.refused;
@@ -251,8 +231,7 @@ fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
              $$ BEGIN PERFORM nextval('public.refused'); RAISE EXCEPTION 'tables stay'; END $$;
          CREATE EVENT TRIGGER refuse ON sql_drop EXECUTE FUNCTION public.refuse()",
     );
-    db.run("SELECT kb.ingest('kept', 'replace')");
-    db.wait("kept");
+    db.run_and_wait("kept", "SELECT kb.ingest('kept', 'replace')");
     until(LONG, "the worker to try to sweep five times", || {
         db.one::<i64>("SELECT last_value FROM public.refused") >= 5
     });
@@ -261,15 +240,12 @@ fn a_fault_that_the_worker_meets_again_and_again_does_not_fill_the_log() {
 
 #[test]
 fn failed_documents_are_found_by_an_index_of_their_own() {
-    let (_cluster, mut db) = crate::connected!("autovacuum = off");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE, ["autovacuum = off"]);
     let document = |n: usize| Document::new(format!("d{n}"), format!("Text {n}."));
-    db.put_all("k", &(0..2000).map(document).collect::<Vec<_>>());
-    db.wait("k");
+    db.put_all_and_wait("k", &(0..2000).map(document).collect::<Vec<_>>());
     db.run("UPDATE kb.documents SET status = 'failed', error = 'as told' WHERE external_id LIKE 'd%99'");
     // There are enough that statistics are gathered once more.
-    db.put_all("k", &(2000..3500).map(document).collect::<Vec<_>>());
-    db.wait("k");
+    db.put_all_and_wait("k", &(2000..3500).map(document).collect::<Vec<_>>());
     assert_eq!(db.count("kb.failures"), 20);
     // Without statistics of the column, the planner would expect nearly all documents in the index.
     let statistics = "pg_stats WHERE schemaname = 'kb' AND tablename = 'documents' AND attname = 'error'";

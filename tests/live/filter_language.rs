@@ -1,7 +1,8 @@
 //! The filter language against a plain model of it: random filters keep the same ones of random documents.
 
 use crate::filter_plans::until_metadata_indexes;
-use crate::support::{APP, Db, Random};
+use crate::support::random::Rng;
+use crate::support::{APP, Db, WHOLE};
 use serde_json::{Value, json};
 
 const CASES: usize = 10_000;
@@ -25,67 +26,71 @@ struct Document {
     metadata: Value,
 }
 
-fn scalar(random: &mut Random) -> Value {
-    match random.below(9) {
+fn scalar(random: &mut Rng) -> Value {
+    match random.usize(..9) {
         0 => json!(null),
-        1 => json!(random.below(2) == 0),
-        2 => json!(*random.pick(&[-1.5, 1e10, 0.1])),
-        3..=5 => json!(random.below(4) as i64 - 1),
-        6 => json!(random.pick(&TIMES).0),
-        _ => json!(*random.pick(&["", "a", "A", "b", "é", "\u{1F600}", "a'; --", "2024", "1"])),
+        1 => json!(random.usize(..2) == 0),
+        2 => json!(*random.choice(&[-1.5, 1e10, 0.1]).unwrap()),
+        3..=5 => json!(random.usize(..4) as i64 - 1),
+        6 => json!(random.choice(&TIMES).unwrap().0),
+        _ => json!(*random.choice(&["", "a", "A", "b", "é", "\u{1F600}", "a'; --", "2024", "1"]).unwrap()),
     }
 }
 
-fn value(random: &mut Random) -> Value {
-    match random.below(8) {
-        0 | 1 => (0..random.below(4)).map(|_| scalar(random)).collect(),
-        2 => json!({*random.pick(&["a", "b"]): scalar(random)}),
+fn value(random: &mut Rng) -> Value {
+    match random.usize(..8) {
+        0 | 1 => (0..random.usize(..4)).map(|_| scalar(random)).collect(),
+        2 => json!({*random.choice(&["a", "b"]).unwrap(): scalar(random)}),
         3 => json!([[scalar(random)], {"a": scalar(random)}]),
         _ => scalar(random),
     }
 }
 
-fn document(random: &mut Random, number: usize) -> Document {
+fn document(random: &mut Rng, number: usize) -> Document {
     let mut metadata = json!({});
     for key in KEYS {
-        if random.below(3) > 0 {
+        if random.usize(..3) > 0 {
             metadata[key] = value(random);
         }
     }
-    let maybe =
-        |random: &mut Random, text: &str| (random.below(3) > 0).then(|| format!("{text}{}", random.below(5)));
+    let maybe = |random: &mut Rng, text: &str| {
+        (random.usize(..3) > 0).then(|| format!("{text}{}", random.usize(..5)))
+    };
     Document {
         external_id: format!("d{number}"),
         title: maybe(random, "Title "),
         uri: maybe(random, "uri:"),
-        content_type: ["text/plain", "text/markdown"][random.below(2)],
-        created_at: random.pick(&TIMES).0,
+        content_type: ["text/plain", "text/markdown"][random.usize(..2)],
+        created_at: random.choice(&TIMES).unwrap().0,
         metadata,
     }
 }
 
-fn filter(random: &mut Random, depth: usize) -> Value {
+fn filter(random: &mut Rng, depth: usize) -> Value {
     let parts =
-        |random: &mut Random| (0..random.below(4)).map(|_| filter(random, depth - 1)).collect::<Value>();
-    match random.below(if depth == 0 { 6 } else { 10 }) {
+        |random: &mut Rng| (0..random.usize(..4)).map(|_| filter(random, depth - 1)).collect::<Value>();
+    match random.usize(..if depth == 0 { 6 } else { 10 }) {
         6 => json!({"type": "and", "filters": parts(random)}),
         7 => json!({"type": "or", "filters": parts(random)}),
         8 => json!({"type": "not", "filter": filter(random, depth - 1)}),
         9 => {
             let mut short = json!({});
-            for _ in 0..1 + random.below(2) {
-                short[name(KEYS[random.below(KEYS.len())])] = value(random);
+            for _ in 0..1 + random.usize(..2) {
+                short[name(KEYS[random.usize(..KEYS.len())])] = value(random);
             }
             short
         }
         5 => field(random),
         _ => {
-            let key = name(KEYS[random.below(KEYS.len())]);
-            match *random.pick(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "contains", "exists"]) {
-                "exists" => json!({"type": "exists", "key": key, "value": random.below(2) == 0}),
+            let key = name(KEYS[random.usize(..KEYS.len())]);
+            match *random
+                .choice(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "contains", "exists"])
+                .unwrap()
+            {
+                "exists" => json!({"type": "exists", "key": key, "value": random.usize(..2) == 0}),
                 operator @ ("in" | "nin") => {
                     // More than are looked up one by one.
-                    let count = if random.below(8) == 0 { 40 } else { random.below(4) };
+                    let count = if random.usize(..8) == 0 { 40 } else { random.usize(..4) };
                     let values: Value = (0..count).map(|_| value(random)).collect();
                     json!({"type": operator, "key": key, "value": values})
                 }
@@ -98,8 +103,8 @@ fn filter(random: &mut Random, depth: usize) -> Value {
                     };
                     json!({"type": operator, "key": key, "value": bound})
                 }
-                "contains" if random.below(2) == 0 => {
-                    let values: Value = (0..random.below(3)).map(|_| scalar(random)).collect();
+                "contains" if random.usize(..2) == 0 => {
+                    let values: Value = (0..random.usize(..3)).map(|_| scalar(random)).collect();
                     json!({"type": "contains", "key": key, "value": values})
                 }
                 "contains" => json!({"type": "contains", "key": key, "value": scalar(random)}),
@@ -114,24 +119,25 @@ fn name(key: &str) -> String {
     if key.starts_with('$') { format!("${key}") } else { key.to_string() }
 }
 
-fn field(random: &mut Random) -> Value {
-    let key = *random.pick(&["$external_id", "$title", "$uri", "$content_type", "$created_at", "$tags"]);
+fn field(random: &mut Rng) -> Value {
+    let key =
+        *random.choice(&["$external_id", "$title", "$uri", "$content_type", "$created_at", "$tags"]).unwrap();
     if key == "$tags" {
         return json!({"type": "contains", "key": key, "value": scalar(random)});
     }
-    let some = |random: &mut Random| match key {
-        "$created_at" if random.below(4) == 0 => {
-            json!(*random.pick(&["1999-12-31", "2999-01-01T00:00:00Z"]))
+    let some = |random: &mut Rng| match key {
+        "$created_at" if random.usize(..4) == 0 => {
+            json!(*random.choice(&["1999-12-31", "2999-01-01T00:00:00Z"]).unwrap())
         }
-        "$created_at" => json!(random.pick(&TIMES).0),
-        _ => json!(*random.pick(&["d1", "d22", "Title 1", "uri:3", "text/plain", "U"])),
+        "$created_at" => json!(random.choice(&TIMES).unwrap().0),
+        _ => json!(*random.choice(&["d1", "d22", "Title 1", "uri:3", "text/plain", "U"]).unwrap()),
     };
-    let operator = *random.pick(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "exists"]);
+    let operator = *random.choice(&["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte", "exists"]).unwrap();
     match operator {
         "exists" => json!({"type": "exists", "key": key}),
         "in" | "nin" => {
-            let mut values: Vec<Value> = (0..random.below(4)).map(|_| some(random)).collect();
-            if key != "$created_at" && random.below(3) == 0 {
+            let mut values: Vec<Value> = (0..random.usize(..4)).map(|_| some(random)).collect();
+            if key != "$created_at" && random.usize(..3) == 0 {
                 values.push(json!(null));
             }
             json!({"type": operator, "key": key, "value": values})
@@ -277,10 +283,9 @@ fn index_all_keys(db: &mut Db) {
 
 #[test]
 fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     db.run("SET timezone = 'UTC'");
-    let mut random = Random::new(3);
+    let mut random = Rng::with_seed(3);
     let documents: Vec<Document> = (0..DOCUMENTS).map(|number| document(&mut random, number)).collect();
     documents.iter().for_each(|document| put(&mut db, document));
     // Times in filters are in UTC, whatever the time zone of the session is.
@@ -318,7 +323,7 @@ fn ten_thousand_filters_keep_what_a_plain_model_of_them_keeps() {
     let kept = documents.iter().filter(|document| keeps(&filter, document)).count() as i64;
     let count = format!("kb.query('k', 'harbor', 1000, min_score => -1, filter => '{filter}')");
     assert_eq!((reader.count(&count), db.count(&count)), (kept, kept));
-    assert_eq!(reader.fault(&format!("SELECT kb.delete_by_filter('k', '{filter}')")).code, "42501");
+    reader.refused(&format!("SELECT kb.delete_by_filter('k', '{filter}')"), "42501");
     assert_eq!(db.one::<i64>(&format!("SELECT kb.delete_by_filter('k', '{filter}')")), kept);
     assert_eq!(db.count("kb.documents"), DOCUMENTS as i64 - kept);
     assert_eq!(db.count(&count) + db.one::<i64>(&format!("SELECT kb.delete_by_filter('k', '{filter}')")), 0);
@@ -344,18 +349,16 @@ fn a_knowledge_base_that_names_its_keys_takes_no_others() {
         "SELECT * FROM kb.query('k', 'harbor', filter => '{\"type\": \"nin\", \"key\": \"mood\", \"value\": []}')",
         "SELECT kb.delete_by_filter('k', '{\"mood\": 1}')",
     ] {
-        let fault = db.fault(wrong);
-        assert_eq!(fault.code, "22023", "{wrong}: {fault:?}");
+        let fault = db.refused(wrong, "22023");
         assert!(fault.text.contains("lang, year"), "{wrong}: {fault:?}");
     }
     db.run("SELECT kb.attach_table('k', 't', 'body', metadata => '{lang}')");
     let found = "SELECT string_agg(external_id, ' ') FROM kb.query('k', 'harbor', min_score => -1, filter => '{\"lang\": \"en\", \"$external_id\": \"a\"}')";
     assert_eq!(db.one::<String>(found), "a");
     // A filter that keeps everything by mistake is refused.
-    assert_eq!(db.fault("SELECT kb.delete_by_filter('k', '{}')").code, "22023");
+    db.refused("SELECT kb.delete_by_filter('k', '{}')", "22023");
     // Rows go by their table.
-    db.run("INSERT INTO t VALUES (1, 'A row', 'en', 'x')");
-    db.wait("k");
-    assert_eq!(db.fault("SELECT kb.delete_by_filter('k', '{\"lang\": \"en\"}')").code, "55000");
+    db.run_and_wait("k", "INSERT INTO t VALUES (1, 'A row', 'en', 'x')");
+    db.refused("SELECT kb.delete_by_filter('k', '{\"lang\": \"en\"}')", "55000");
     db.run("SELECT kb.alter_knowledge_base('k', retrieval => '{}'); SELECT kb.put_document('k', 'c', 'x', metadata => '{\"mood\": 1}')");
 }

@@ -1,17 +1,15 @@
 //! A filtered question has the same answer by every plan, and no answer contains what the tenant may not
 //! read. Also tests keys of metadata that are indexed.
 
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, SOON, until};
+use crate::support::{APP, Cluster, Db, Document, LONG, SOON, WHOLE, until};
 use serde_json::json;
 
 const DOCUMENTS: usize = 3000;
 
 /// A knowledge base with an index: documents on ten topics, whose metadata contain the topic and numbers.
 fn fixture() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = Cluster::connected(&[])?;
+    db.create_kb("k", "hash", WHOLE);
     let documents: Vec<Document> = (0..DOCUMENTS)
         .map(|i| {
             let topic = TOPICS[i % TOPICS.len()];
@@ -20,8 +18,7 @@ fn fixture() -> Option<(Cluster, Db)> {
             Document { id: format!("d{i}"), content, metadata }
         })
         .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     until(LONG, "the index is built, and statistics are taken", || {
         db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'")
             && db.count("pg_stats WHERE tablename = 'documents' AND attname = 'metadata'") > 0
@@ -149,14 +146,10 @@ fn a_filtered_answer_has_only_what_the_tenant_may_read_by_every_kind_of_scan() {
     db.run(&format!(
         "UPDATE {table} v SET tenant_id = c.tenant_id FROM kb.chunks c WHERE c.chunk_id = v.chunk_id"
     ));
-    let mut b = cluster.connect_as(APP, "b");
-    b.run("SET kb.tenant = 'b'");
+    let mut b = cluster.connect_as_tenant("b", "b");
     let filter =
         r#"{"type": "and", "filters": [{"topic": "village"}, {"type": "gte", "key": "n", "value": 0}]}"#;
-    assert_eq!(
-        b.fault(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')")).code,
-        "42704"
-    );
+    b.refused(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')"), "42704");
     let own = |found: &[String], allowed: &[usize]| {
         assert!(!found.is_empty());
         found.iter().all(|id| allowed.contains(&(id[1..].parse::<usize>().unwrap() % 3)))
@@ -183,17 +176,13 @@ fn a_filtered_answer_has_only_what_the_tenant_may_read_by_every_kind_of_scan() {
         let found = answer(&mut owner, "the village", 1000, filter);
         assert_eq!((found.len(), own(&found, &[0])), (100, true), "{forced}");
         a.run("SELECT kb.share('k', 'b')");
-        let mut reader = cluster.connect_as(APP, "b");
-        reader.run("SET kb.tenant = 'b'");
+        let mut reader = cluster.connect_as_tenant("b", "b");
         reader.run(if parallel { PARALLEL } else { "" });
         let found = answer(&mut reader, "the village", 1000, filter);
         assert_eq!((found.len(), own(&found, &[0, 1])), (200, true), "{forced}");
         assert!(!parallel || launched() >= before + 2, "{forced}: parallel workers were launched");
         a.run("SELECT kb.unshare('k', 'b')");
-        assert_eq!(
-            reader.fault(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')")).code,
-            "42704"
-        );
+        reader.refused(&format!("SELECT * FROM kb.query('k', 'village', filter => '{filter}')"), "42704");
     }
 }
 
@@ -336,33 +325,28 @@ fn an_index_on_a_key_is_shared_and_dropped_with_its_last_user() {
     }
     // An index that was dropped, or that a restore left out, is created again.
     let name: String = db.one("SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class c ON c.oid = indexrelid WHERE c.relname LIKE 'documents_text_%'");
-    db.run(&format!("DROP INDEX {name}; SELECT kb.put_document('k', 'd', 'A text.')"));
-    db.wait("k");
+    db.run_and_wait("k", &format!("DROP INDEX {name}; SELECT kb.put_document('k', 'd', 'A text.')"));
     until_metadata_indexes(&mut db, 1);
 
     let mut reader = cluster.connect_as(APP, "reader");
-    assert_eq!(reader.fault("SELECT kb.index_metadata('k', 'n', 'number')").code, "42501");
-    let mut a = cluster.connect_as(APP, "a");
-    a.run("SET kb.tenant = 'a'");
-    assert_eq!(a.fault("SELECT kb.index_metadata('k', 'n', 'number')").code, "42704");
+    reader.refused("SELECT kb.index_metadata('k', 'n', 'number')", "42501");
+    let mut a = cluster.connect_as_tenant("a", "a");
+    a.refused("SELECT kb.index_metadata('k', 'n', 'number')", "42704");
     assert_eq!(a.count("kb.metadata_indexes"), 0);
     for (key, index_type) in
         [("$title", "text"), ("$nothing", "text"), ("n", "boolean"), (&"x".repeat(201), "text")]
     {
-        let fault = db.fault(&format!("SELECT kb.index_metadata('k', '{key}', '{index_type}')"));
-        assert_eq!(fault.code, "22023", "{key} {index_type}: {fault:?}");
+        db.refused(&format!("SELECT kb.index_metadata('k', '{key}', '{index_type}')"), "22023");
     }
     // There are no more than the writes of the database can bear.
-    let fault = db.fault("SELECT kb.index_metadata('k', 'key' || i, 'number') FROM generate_series(1, 32) i");
-    assert_eq!(fault.code, "55000", "{fault:?}");
+    db.refused("SELECT kb.index_metadata('k', 'key' || i, 'number') FROM generate_series(1, 32) i", "55000");
     db.run("SELECT kb.drop_knowledge_base('k')");
     until_metadata_indexes(&mut db, 0);
 }
 
 #[test]
 fn an_index_on_a_key_that_cannot_be_made_is_tried_again_after_pauses_that_double() {
-    let (cluster, mut db) = crate::connected!("log_min_messages = debug1");
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}", ["log_min_messages = debug1"]);
     // Its name is taken.
     let name: String = db.one("SELECT 'documents_number_' || left(md5('n'), 24)");
     db.run(&format!("CREATE TABLE kb.{name} (); SELECT kb.index_metadata('k', 'n', 'number')"));

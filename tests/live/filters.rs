@@ -1,6 +1,7 @@
 //! Random filters. This part of the fuzzing of tests/fuzz is here because SQL decides what a filter keeps.
 
-use crate::support::{Db, Fault, Random};
+use crate::support::random::Rng;
+use crate::support::{Db, Fault, WHOLE};
 
 const KEYS: [&str; 6] = ["a", "b", "é", "", "a b\\\"c", "long key of several words"];
 const SCALARS: [&str; 18] = [
@@ -24,19 +25,19 @@ const SCALARS: [&str; 18] = [
     "\"1\"",
 ];
 
-fn value(random: &mut Random, depth: usize) -> String {
-    let items = random.below(3);
-    match random.below(if depth == 0 { 4 } else { 7 }) {
+fn value(random: &mut Rng, depth: usize) -> String {
+    let items = random.usize(..3);
+    match random.usize(..if depth == 0 { 4 } else { 7 }) {
         4 => format!("[{}]", (0..items).map(|_| value(random, depth - 1)).collect::<Vec<_>>().join(", ")),
         5 => object(random, depth - 1),
         6 => format!("[{0}, {0}]", value(random, depth - 1)),
-        _ => random.pick(&SCALARS).to_string(),
+        _ => random.choice(&SCALARS).unwrap().to_string(),
     }
 }
 
-fn object(random: &mut Random, depth: usize) -> String {
-    let pairs: Vec<String> = (0..random.below(4))
-        .map(|_| format!("\"{}\": {}", random.pick(&KEYS), value(random, depth)))
+fn object(random: &mut Rng, depth: usize) -> String {
+    let pairs: Vec<String> = (0..random.usize(..4))
+        .map(|_| format!("\"{}\": {}", random.choice(&KEYS).unwrap(), value(random, depth)))
         .collect();
     format!("{{{}}}", pairs.join(", "))
 }
@@ -54,9 +55,8 @@ const KEPT: &str =
 
 #[test]
 fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    let mut random = Random::new(1);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
+    let mut random = Rng::with_seed(1);
     let mut metadata: Vec<String> = (0..120).map(|_| object(&mut random, 2)).collect();
     metadata.push("{}".into());
     for (i, metadata) in metadata.iter().enumerate() {
@@ -69,7 +69,7 @@ fn any_filter_keeps_the_documents_that_have_what_it_names_or_is_refused() {
     for round in 0..400 {
         let filter = match round % 2 {
             0 => object(&mut random, 3),
-            _ => random.pick(&metadata).clone(),
+            _ => random.choice(&metadata).unwrap().clone(),
         };
         let expected = found(&mut db, EXPECTED, &filter).unwrap();
         assert_eq!(found(&mut db, KEPT, &filter), Ok(expected.clone()), "{filter}");

@@ -1,16 +1,13 @@
 //! A gateway that does not answer: the error is clear and comes in time, and cancel works.
 
-use crate::stub::{Options, Stub};
-use crate::support::{APP, Fault, LONG, SOON, assert_sound, signal, texts, until};
+use crate::support::{APP, Fault, LONG, SOON, WHOLE, assert_sound, signal, texts, until};
 
 const QUESTION: &str = "SELECT * FROM kb.query('k', 'where is the harbor?')";
 
 #[test]
 fn a_stopped_gateway_gives_a_clear_error_in_time_and_recovers() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "minilm", "{}");
-    db.put("k", "d", "The harbor is south of the village.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("minilm", "{}");
+    db.put_and_wait("k", "d", "The harbor is south of the village.");
     // This session's connection to the gateway is open already, the other's is not.
     assert_eq!(db.found("k", "harbor", 1), ["d"]);
     let mut fresh = cluster.connect(APP);
@@ -21,8 +18,7 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_recovers() {
         for statement in
             [QUESTION, "SELECT kb.embed('minilm', ARRAY['a text'])", "SELECT kb.count_tokens('a')"]
         {
-            let fault = session.fault(statement);
-            assert_eq!(fault.code, "08006", "{fault:?}");
+            let fault = session.refused(statement, "08006");
             assert!(fault.text.contains("kb.health()"), "{fault:?}");
             assert!(fault.message.contains("did not answer within 1500 ms"), "{statement}: {fault:?}");
         }
@@ -39,11 +35,8 @@ fn a_stopped_gateway_gives_a_clear_error_in_time_and_recovers() {
 
 #[test]
 fn a_gateway_that_says_nothing_is_given_up_on_and_costs_no_attempt() {
-    let stub = Stub::start(Options::default());
+    let (stub, cluster, mut db) = crate::with_stub!(r#"{"timeout_ms": 600000}"#, WHOLE);
     stub.hold(true);
-    let (cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     db.put_all("k", &texts::documents(0..5, 12));
     until(SOON, "the provider is asked", || stub.request_count() > 0);
     let gateway = cluster.gateway();
@@ -62,10 +55,8 @@ fn a_gateway_that_says_nothing_is_given_up_on_and_costs_no_attempt() {
 
 #[test]
 fn a_query_that_waits_for_the_gateway_can_be_cancelled() {
-    let (cluster, mut db) = crate::connected!("kb.gateway_timeout = '10min'");
-    db.create_kb("k", "minilm", "{}");
-    db.put("k", "d", "The harbor is south of the village.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("minilm", "{}", ["kb.gateway_timeout = '10min'"]);
+    db.put_and_wait("k", "d", "The harbor is south of the village.");
     signal(cluster.gateway(), libc::SIGSTOP);
     let mut watch = cluster.connect("postgres");
     let active = |watch: &mut crate::support::Db, pid: i32| {
@@ -123,8 +114,7 @@ fn a_gateway_that_ends_is_started_again_for_the_next_query() {
         let Some(cluster) = crate::support::Cluster::start(settings) else { return };
         let mut db = cluster.connect(APP);
         db.create_kb("k", "minilm", "{}");
-        db.put("k", "d", "The harbor is south of the village.");
-        db.wait("k");
+        db.put_and_wait("k", "d", "The harbor is south of the village.");
         for _ in 0..3 {
             let before = cluster.gateway();
             signal(before, libc::SIGTERM);
@@ -139,10 +129,8 @@ fn a_gateway_that_ends_is_started_again_for_the_next_query() {
 
 #[test]
 fn bulk_calls_of_the_largest_size_are_passed_by_anothers_question() {
-    let (cluster, mut db) = crate::connected!("kb.gateway_timeout = '10min'");
-    db.create_kb("k", "minilm", "{}");
-    db.put("k", "d", "The harbor is south of the village.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("minilm", "{}", ["kb.gateway_timeout = '10min'"]);
+    db.put_and_wait("k", "d", "The harbor is south of the village.");
     db.run(
         "SELECT kb.create_embedder('large', 'local', 'all-MiniLM-L6-v2', config => '{\"batch_size\": 4096}')",
     );
@@ -165,8 +153,7 @@ fn bulk_calls_of_the_largest_size_are_passed_by_anothers_question() {
         until(SOON, "the bulk calls wait for the gateway", || watch.count(bulk) == 4);
         assert_eq!(db.found("k", "harbor", 1), ["d"]);
         // Ingestion has its share, too.
-        db.put("k", "e", "The castle is north of the village.");
-        db.wait("k");
+        db.put_and_wait("k", "e", "The castle is north of the village.");
         assert_eq!(watch.count(bulk), 4, "a bulk call ended before");
         for (call, token) in calls {
             token.cancel_query(postgres::NoTls).unwrap();
@@ -180,19 +167,15 @@ fn bulk_calls_of_the_largest_size_are_passed_by_anothers_question() {
 fn a_text_beyond_what_any_model_reads_is_refused_before_it_is_sent() {
     let (cluster, mut db) = crate::connected!("kb.max_document_size = '40MB'");
     for embedder in ["minilm", "static", "hash"] {
-        let fault = db.fault(&format!("SELECT kb.embed('{embedder}', ARRAY[repeat('word ', 5000000)])"));
-        assert_eq!(fault.code, "54000", "{fault:?}");
+        db.refused(&format!("SELECT kb.embed('{embedder}', ARRAY[repeat('word ', 5000000)])"), "54000");
     }
-    let fault = db.fault("SELECT kb.count_tokens(repeat('word ', 5000000))");
-    assert_eq!(fault.code, "54000", "{fault:?}");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    let fault = db.fault("SELECT * FROM kb.query('k', repeat('word ', 5000000))");
-    assert_eq!(fault.code, "54000", "{fault:?}");
+    db.refused("SELECT kb.count_tokens(repeat('word ', 5000000))", "54000");
+    db.create_kb("k", "hash", WHOLE);
+    db.refused("SELECT * FROM kb.query('k', repeat('word ', 5000000))", "54000");
     // Only the document that is too large fails, and the gateway still runs.
     let gateway = cluster.gateway();
     db.run("SELECT kb.put_document('k', 'large', repeat('word ', 5000000))");
-    db.put("k", "small", "The harbor is south of the village.");
-    db.wait("k");
+    db.put_and_wait("k", "small", "The harbor is south of the village.");
     let failed: Vec<String> = db.all("SELECT external_id FROM kb.failures WHERE sqlstate = '54000'");
     assert_eq!(failed, ["large"]);
     assert_eq!(db.found("k", "harbor", 1), ["small"]);

@@ -3,7 +3,7 @@
 //! they were misused.
 
 use crate::support::shadows::surface;
-use crate::support::{APP, Db, SOON, until};
+use crate::support::{APP, Db, SOON, WHOLE, until};
 
 /// The time at which this server was started, which changes when one of its processes crashes.
 fn started(db: &mut Db) -> String {
@@ -31,8 +31,7 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
     db.run(r#"SELECT kb.create_reranker('judge', 'llm', config => '{"llm": "talker"}')"#);
     db.put("k", "d1", "Ships were running to the harbor.");
     db.run(surface::ATTACHED);
-    db.run("SELECT kb.ingest('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.ingest('k')");
     let calls = surface::calls(&mut db);
     let begun = started(&mut db);
     for group in ["reader", "writer", "admin"] {
@@ -78,7 +77,7 @@ fn nest(truth: &str) -> String {
 }
 
 fn three_documents(db: &mut Db, kb: &str) {
-    db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+    db.create_kb(kb, "hash", WHOLE);
     for id in ["a", "b", "c"] {
         db.put(kb, id, &format!("The harbor of {id}."));
     }
@@ -112,7 +111,7 @@ fn a_domain_whose_check_asks_hundreds_of_questions_frees_no_plan_in_use() {
 fn statements_nested_in_one_of_kb_by_a_trigger_free_no_plan_in_use() {
     let (cluster, mut db) = crate::connected!();
     three_documents(&mut db, "k");
-    db.create_kb("other", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("other", "hash", WHOLE);
     let begun = started(&mut db);
     // Only a superuser can do this: it is an example of code that may run inside a statement of kb.
     db.run(&format!(

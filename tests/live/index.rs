@@ -1,7 +1,6 @@
 //! The HNSW index is built automatically, and a query returns top_k rows whenever so many qualify.
 
-use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
+use crate::support::{APP, Db, Document, LONG, assert_sound, texts, until, vector_table};
 
 const DOCUMENTS: u64 = 5000;
 
@@ -81,8 +80,7 @@ fn with_and_without_an_index_a_query_returns_top_k_rows_whenever_so_many_qualify
     // Later writes go into the indexed table at once, and are found. (An approximate index may miss a text
     // that is unlike any other, which this test does not examine.)
     let late = texts::paragraph(9_999_999, 25);
-    db.put("indexed", "late", &late);
-    db.wait("indexed");
+    db.put_and_wait("indexed", "late", &late);
     assert_eq!(db.found("indexed", &late, 1), ["late"]);
 }
 
@@ -124,8 +122,7 @@ fn a_repeated_text_takes_one_place_among_top_k() {
             Document::new(format!("d{i}"), text)
         })
         .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     let table = vector_table(&mut db, "k");
     let mut ask = || {
         let row = db.0.query_one(
@@ -177,8 +174,7 @@ fn vectors_too_wide_for_an_index_of_full_numbers_are_kept_and_found_as_halves() 
     db.run("SELECT kb.create_embedder('wide', 'hash', dimension => 2500)");
     db.run("SELECT kb.create_knowledge_base('k', 'wide', chunking => '{\"strategy\": \"none\"}')");
     let documents = texts::documents(0..2500, 25);
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     let table = vector_table(&mut db, "k");
     let kind: String = db.one(&format!(
         "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = '{table}'::regclass AND attname = 'embedding'"

@@ -3,7 +3,7 @@
 use crate::index::indexes;
 use crate::segment_merges::{dropper, with_two_segments};
 use crate::segments::{put, state};
-use crate::support::{APP, Db, LONG, texts, until, vector_table};
+use crate::support::{APP, Db, LONG, WHOLE, texts, until, vector_table};
 use std::time::{Duration, Instant};
 
 /// Keeps the next build on a table from beginning until the transaction ends.
@@ -60,7 +60,7 @@ fn a_drop_of_an_index_that_waits_delays_no_build_in_another_database() {
     until(LONG, "the drop of a replaced index waits for the reader", || dropper(&mut db).is_some());
     cluster.create_database("other");
     let mut other = cluster.connect("other");
-    other.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    other.create_kb("k", "hash", WHOLE);
     put(&mut other, "k", 0..1200);
     other.wait("k");
     until(LONG, "the other database has its index", || state(&mut other).0 == 1);
@@ -76,7 +76,7 @@ fn a_tenant_that_wants_many_indexes_keeps_no_other_tenant_waiting_for_its_first(
     let mut tables = Vec::new();
     for (tenant, kb) in [("a", "k1"), ("a", "k2"), ("a", "k3"), ("b", "k1")] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
-        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        db.create_kb(kb, "hash", WHOLE);
         let table: String = db.one(&format!(
             "SELECT format('kb.%I', b.table_name) FROM kb.builds b JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = '{kb}' AND k.tenant_id = '{tenant}'"
         ));
@@ -110,7 +110,7 @@ fn a_database_that_wants_many_indexes_keeps_no_other_database_waiting_for_its_fi
     let (mut db, mut writer) = (cluster.connect(APP), cluster.connect(APP));
     let kbs: Vec<String> = (0..8).map(|n| format!("k{n}")).collect();
     for kb in &kbs {
-        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        db.create_kb(kb, "hash", WHOLE);
         if kb == "k0" {
             hold(&mut writer, &vector_table(&mut db, kb));
         }
@@ -120,7 +120,7 @@ fn a_database_that_wants_many_indexes_keeps_no_other_database_waiting_for_its_fi
     until(LONG, "the first one is begun", || db.count("pg_stat_progress_create_index") == 1);
     cluster.create_database("other");
     let mut other = cluster.connect("other");
-    other.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    other.create_kb("k", "hash", WHOLE);
     put(&mut other, "k", 0..1200);
     other.wait("k");
     until(LONG, "the other one's indexer is there", || {
@@ -157,8 +157,7 @@ fn kb_status_shows_index_progress_to_those_who_see_the_knowledge_base() {
     stranger.run("SET kb.tenant = 'b'");
     assert_eq!(building(&mut reader), None);
     hold(&mut writer, &table);
-    db.put_all("k", &texts::documents(0..3000, 25));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..3000, 25));
     let waits = Some(("segment".to_string(), "waiting for writers before build".to_string(), None));
     until(LONG, "the build waits for the writer", || building(&mut reader) == waits);
     assert_eq!(building(&mut db), waits);
@@ -209,8 +208,7 @@ fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
         if !has_waited && unindexed >= 20_000 && since.elapsed() > Duration::from_secs(3) {
             assert!(unindexed < 30_000, "it waits with {unindexed}");
             has_waited = true;
-            db.put("other", "d", "Ships lie in the harbor.");
-            db.wait("other");
+            db.put_and_wait("other", "d", "Ships lie in the harbor.");
         }
         unindexed == 35_000
     });

@@ -3,7 +3,7 @@
 use crate::index::indexes;
 use crate::stub::{Options, Stub};
 use crate::support::{
-    APP, Cluster, Db, LONG, PENDING_CHUNKS, SOON, assert_sound, texts, until, vector_table,
+    APP, Cluster, Db, LONG, PENDING_CHUNKS, SOON, WHOLE, assert_sound, texts, until, vector_table,
 };
 
 /// The lines of the log about indexes or housekeeping that went wrong.
@@ -23,7 +23,7 @@ fn dropping_a_knowledge_base_while_its_index_is_built_is_no_failure() {
     let documents = texts::documents(0..1200, 10);
     for round in 0..12 {
         let kb = format!("k{round}");
-        db.create_kb(&kb, "hash", r#"{"strategy": "none"}"#);
+        db.create_kb(&kb, "hash", WHOLE);
         db.put_all(&kb, &documents);
         // When the documents are done, or when the build has begun, which may end soon after.
         if round % 2 == 0 {
@@ -45,16 +45,14 @@ fn a_transaction_that_an_index_build_waits_for_can_drop_its_knowledge_base() {
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     let documents = texts::documents(0..1200, 10);
     for end in ["ROLLBACK", "COMMIT"] {
-        db.create_kb(end, "hash", r#"{"strategy": "none"}"#);
+        db.create_kb(end, "hash", WHOLE);
         let table = vector_table(&mut db, end);
-        db.put(end, "first", "Ships lie in the harbor.");
-        db.wait(end);
+        db.put_and_wait(end, "first", "Ships lie in the harbor.");
         // The build waits for this writer before it begins, so the snapshot is older than the end of the
         // build.
         let mut writer = cluster.connect(APP);
         writer.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
-        db.put_all(end, &documents);
-        db.wait(end);
+        db.put_all_and_wait(end, &documents);
         // What the worker writes after the snapshot could not be dropped under it.
         until(LONG, "words are folded", || db.count(PENDING_CHUNKS) < 256);
         db.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM kb.documents");
@@ -76,7 +74,7 @@ fn a_transaction_that_an_index_build_waits_for_can_drop_its_knowledge_base() {
 /// Puts enough documents for an index into `k`, while the database refuses to create one. Returns the vector
 /// table.
 fn with_an_index_that_cannot_be_built(db: &mut Db) -> String {
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     let table = vector_table(db, "k");
     db.run(
         "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no indexes here'; END$$;
@@ -99,8 +97,7 @@ fn an_index_that_cannot_be_built_is_logged_once_with_its_knowledge_base_and_tabl
 
 #[test]
 fn an_index_for_which_several_processes_have_too_little_memory_is_built_by_one() {
-    let (cluster, mut db) = crate::connected!("max_parallel_maintenance_workers = 2");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE, ["max_parallel_maintenance_workers = 2"]);
     let table = vector_table(&mut db, "k");
     db.run(
         "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN
@@ -111,8 +108,7 @@ fn an_index_for_which_several_processes_have_too_little_memory_is_built_by_one()
          END$$;
          CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE INDEX') EXECUTE FUNCTION refuse()",
     );
-    db.put_all("k", &texts::documents(0..1200, 10));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..1200, 10));
     let mut other = cluster.connect(APP);
     until(LONG, "the index is there and valid", || indexes(&mut other, &table) == [true]);
     assert!(cluster.log().contains("too little for several"), "several processes were to build it");
@@ -139,8 +135,7 @@ fn an_index_that_cannot_be_built_is_tried_after_longer_and_longer_pauses() {
         // New vectors do not shorten the pause, but without them the build would not be tried again.
         for i in 0..3 {
             let name = format!("late {number} {i}");
-            db.put("k", &name, &name);
-            db.wait("k");
+            db.put_and_wait("k", &name, &name);
         }
     }
     until(LONG, "the index is tried once more", || starts(&cluster).len() >= 4);
@@ -159,8 +154,7 @@ fn an_index_is_built_even_if_a_document_is_put_before_the_indexer_looks() {
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
     db.run("SELECT kb.create_vector_db('v', dimension => 8, config => '{\"min_rows\": 5}')");
     db.run("SELECT kb.create_knowledge_base('k', 'e', 'v', chunking => '{\"strategy\": \"none\"}')");
-    db.put_all("k", &texts::documents(0..4, 10));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..4, 10));
     // Processes that connect from now on wait for this lock: the indexer, which the fifth document requests.
     holder.run("BEGIN; LOCK TABLE pg_db_role_setting IN ACCESS EXCLUSIVE MODE");
     db.put("k", "fifth", &texts::paragraph(5, 10));
@@ -181,7 +175,7 @@ fn an_index_is_built_even_if_a_document_is_put_before_the_indexer_looks() {
 #[test]
 fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
     let (cluster, mut db) = crate::connected!();
-    db.create_kb("broken", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("broken", "hash", WHOLE);
     let broken = vector_table(&mut db, "broken");
     // This comes before any worker runs, because a worker that starts looks at all tables. A wrapper without
     // a handler reads nothing.
@@ -189,9 +183,8 @@ fn a_table_that_cannot_be_read_keeps_no_other_from_its_index() {
         "ALTER TABLE {broken} RENAME TO moved; CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w;
          CREATE FOREIGN TABLE {broken} (embedding vector(384)) SERVER s"
     ));
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    db.put_all("k", &texts::documents(0..1200, 10));
-    db.wait("k");
+    db.create_kb("k", "hash", WHOLE);
+    db.put_all_and_wait("k", &texts::documents(0..1200, 10));
     let table = vector_table(&mut db, "k");
     until(LONG, "the index is there and valid", || indexes(&mut db, &table) == [true]);
     let line = format!("cannot determine whether table {broken} (knowledge base \"broken\") needs an index");
@@ -203,9 +196,8 @@ fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
     // The same worker runs all the time, because a worker that starts looks at all tables.
     let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
     for kb in ["idle", "busy"] {
-        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
-        db.put(kb, "d", "Ships lie in the harbor.");
-        db.wait(kb);
+        db.create_kb(kb, "hash", WHOLE);
+        db.put_and_wait(kb, "d", "Ships lie in the harbor.");
     }
     let (idle, busy) = (vector_table(&mut db, "idle"), vector_table(&mut db, "busy"));
     let scans = |db: &mut Db, table: &str| -> i64 {
@@ -218,8 +210,7 @@ fn a_table_is_looked_at_for_an_index_only_after_it_got_vectors() {
         // together.
         let before = scans(db, &busy);
         number += 1;
-        db.put("busy", &format!("d{number}"), &texts::paragraph(number, 10));
-        db.wait("busy");
+        db.put_and_wait("busy", &format!("d{number}"), &texts::paragraph(number, 10));
         until(SOON, "what the worker read is counted", || scans(db, &busy) > before);
     };
     // The remaining work for the idle table is done.

@@ -23,8 +23,7 @@ const NAMES: &[&str] = &[
 
 /// A cluster with data to lose.
 fn with_victim() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     db.run("CREATE TABLE victim (a int); INSERT INTO victim VALUES (1)");
     Some((cluster, db))
 }

@@ -51,8 +51,7 @@ fn a_superuser_who_reads_what_was_installed_runs_nothing_of_others() {
         for path in crate::support::shadows::PATHS {
             db.run("SET search_path = pg_catalog");
             db.run("SELECT kb.create_knowledge_base('k', 'hash')");
-            db.put("k", "d", "Where is the harbor?");
-            db.wait("k");
+            db.put_and_wait("k", "d", "Where is the harbor?");
             db.run(&format!("SET search_path = {path}"));
             for relation in ["status", "failures", "documents", "chunks", "jobs", "usage", "embedders"] {
                 db.run(&format!("SELECT * FROM kb.{relation}"));
@@ -120,13 +119,11 @@ fn a_role_that_reads_vectors_and_has_members_is_refused() {
 
 #[test]
 fn health_says_what_to_grant_after_pgvector_was_moved() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     db.run(r#"CREATE SCHEMA "where it is"; ALTER EXTENSION vector SET SCHEMA "where it is""#);
     let mut new = cluster.connect(APP);
-    assert_eq!(new.fault("SELECT * FROM kb.query('k', 'harbor')").code, "42501");
+    new.refused("SELECT * FROM kb.query('k', 'harbor')", "42501");
     let status = "SELECT status FROM kb.health() WHERE component = 'pgvector'";
     assert_eq!(new.one::<String>(status), "error");
     let hint: String = new.one("SELECT hint FROM kb.health() WHERE component = 'pgvector'");
@@ -190,11 +187,10 @@ fn default_privileges_of_the_installer_apply_to_no_object_of_kb() {
             "SELECT kb.create_knowledge_base('k' || coalesce({vector_db}, ''), 'hash', {vector_db})"
         ));
     }
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     assert_eq!(db.all::<String>(RIGHTS_OF_GRABBER), [""; 0]);
     let mut grabber = cluster.connect_as(APP, "grabber");
-    assert_eq!(grabber.fault("UPDATE kb.embedders SET base_url = 'http://evil.example'").code, "42501");
+    grabber.refused("UPDATE kb.embedders SET base_url = 'http://evil.example'", "42501");
     assert_eq!(db.found("k", "harbor", 1), ["d"]);
 }
 
@@ -203,8 +199,7 @@ fn health_tells_of_rights_on_kbs_objects_that_kb_did_not_give() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE grabber; CREATE TABLE mine (a int); GRANT SELECT ON mine TO grabber");
     db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     let grants = "SELECT status || ' ' || detail FROM kb.health() WHERE component = 'grants'";
     let ok: String = db.one(grants);
     assert!(ok.starts_with("ok "), "{ok}");

@@ -1,9 +1,9 @@
 //! Promise 6 over the whole surface: whatever a tenant calls has the same result, whether other tenants exist
 //! or not. Functions and views come from the catalog, so that new ones are covered.
 
-use crate::support::db::Document;
+use crate::support::random::Rng;
 use crate::support::shadows::surface::{self, Answer, Call};
-use crate::support::{APP, Cluster, Db, Random, texts};
+use crate::support::{APP, Cluster, Db, Document, WHOLE, texts};
 use std::collections::BTreeMap;
 
 /// Words that only other tenants have in their names, ids and texts.
@@ -51,8 +51,7 @@ fn fixture(cluster: &Cluster) -> Db {
         );
     }
     db.run(surface::ATTACHED);
-    db.run("SELECT kb.ingest('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.ingest('k')");
     db
 }
 
@@ -62,30 +61,30 @@ const OTHERS: &[&str] =
 
 /// Other tenants, with the same ids and similar texts as the first, in tables of their own and in the shared
 /// one. Their number, names and amounts of data are random.
-fn others_come(cluster: &Cluster, random: &mut Random) {
+fn others_come(cluster: &Cluster, random: &mut Rng) {
     let mut db = cluster.connect(APP);
-    let count = 2 + random.below(4);
-    let first = random.below(OTHERS.len());
+    let count = 2 + random.usize(..4);
+    let first = random.usize(..OTHERS.len());
     let tenants: Vec<String> =
         (0..count).map(|n| OTHERS[(first + n) % OTHERS.len()].replace('\'', "''")).collect();
     for (n, tenant) in tenants.iter().enumerate() {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
         for kb in ["k", THEIRS] {
-            let vector_db = random.pick(&["'shared'", "NULL"]);
+            let vector_db = random.choice(&["'shared'", "NULL"]).unwrap();
             db.run(&format!(
                 "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}')"
             ));
-            for i in 0..3 + random.below(10) {
-                let text = texts::paragraph(random.below(1000) as u64, 10 + random.below(60));
+            for i in 0..3 + random.usize(..10) {
+                let text = texts::paragraph(random.usize(..1000) as u64, 10 + random.usize(..60));
                 db.put(
                     kb,
                     &format!("d{i}"),
                     &format!("Ships of the {MARK} were running to the harbor. {text}"),
                 );
             }
-            let edited = random.below(3);
+            let edited = random.usize(..3);
             db.put(kb, &format!("d{edited}"), &format!("Edited ships of the {MARK} {n}."));
-            db.run(&format!("SELECT kb.delete_document('{kb}', 'd{}')", random.below(3)));
+            db.run(&format!("SELECT kb.delete_document('{kb}', 'd{}')", random.usize(..3)));
         }
         db.run(&format!(
             "CREATE TABLE {MARK}_{n} (id int PRIMARY KEY, body text);
@@ -94,19 +93,19 @@ fn others_come(cluster: &Cluster, random: &mut Random) {
              INSERT INTO rows_of_all SELECT 100 * {n} + i, '{tenant}', 'Ships of the {MARK} {n}' FROM generate_series(10, {}) i;
              UPDATE kb.sources SET error = 'told of a {MARK}' WHERE kb_no IN (
                  SELECT kb_no FROM kb.knowledge_bases WHERE tenant_id = '{tenant}')",
-            12 + random.below(20)
+            12 + random.usize(..20)
         ));
         for kb in ["k", THEIRS] {
             db.wait(kb);
         }
         let next = &tenants[(n + 1) % tenants.len()];
         db.run(&format!("SELECT kb.share('{THEIRS}', '{next}')"));
-        if random.below(2) == 0 {
+        if random.usize(..2) == 0 {
             db.run(&format!(
                 "CREATE ROLE {MARK}_{n} IN ROLE kb_writer; SELECT kb.bind_role('{MARK}_{n}', '{tenant}'), kb.bind_role('{MARK}_{n}', '{next}')"
             ));
         }
-        if random.below(2) == 0 {
+        if random.usize(..2) == 0 {
             db.run(&format!("SELECT kb.set_quota('{tenant}', documents => 1000, tokens_per_day => 1000000)"));
         }
         db.run(&format!("UPDATE kb.documents SET status = 'failed', error = 'the {MARK} is ill' WHERE external_id = 'd3' AND kb_id = '{THEIRS}'"));
@@ -186,7 +185,7 @@ fn no_function_or_view_answers_a_tenant_otherwise_because_of_others() {
     let seed = std::env::var("KB_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("KB_SEED={seed}");
-    others_come(&cluster, &mut Random::new(seed));
+    others_come(&cluster, &mut Rng::with_seed(seed));
     let logged = cluster.log().len();
     let (then, later) = (play(&cluster, &calls), play(&cluster, &calls));
     let (mut wrong, mut compared) = (Vec::new(), 0);
@@ -323,7 +322,7 @@ const WITH_STATISTICS: &[&str] = &[
 fn explain_expects_as_many_rows_of_a_frequent_guess_as_of_an_absent_one() {
     let (cluster, mut db) = crate::connected!();
     db.run("SET kb.tenant = 'them'");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     let documents: Vec<Document> = (0..400)
         .map(|n| {
             Document::new(
@@ -332,8 +331,7 @@ fn explain_expects_as_many_rows_of_a_frequent_guess_as_of_an_absent_one() {
             )
         })
         .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     db.run(
         "UPDATE kb.documents SET title = CASE WHEN document_id % 2 = 0 THEN 'frequent' ELSE external_id END,
              uri = CASE WHEN document_id % 2 = 0 THEN 'https://frequent.example' ELSE external_id END;

@@ -1,9 +1,7 @@
 //! Transactions that stay open and locks that are kept delay only what they lock.
 
 use crate::stub::{Options, Stub};
-use crate::support::cluster::succeed;
-use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, SOON, assert_sound, texts, until, vector_table};
+use crate::support::{APP, Db, Document, LONG, SOON, assert_sound, succeed, texts, until, vector_table};
 
 const CHUNKING: &str = r#"{"size": 60, "overlap": 0}"#;
 
@@ -50,8 +48,7 @@ fn a_transaction_left_open_on_a_document_under_way_stops_no_other() {
             let ready = "kb.documents WHERE status = 'ready' AND external_id IN ('a', 'z')";
             until(SOON, "the small documents are ready", || db.count(ready) == 2);
             db.put("k", "new", "Put while the other transaction is open.");
-            db.put("other", "d", "And this one, too.");
-            db.wait("other");
+            db.put_and_wait("other", "d", "And this one, too.");
             until(SOON, "new documents are taken in", || {
                 db.count("kb.documents WHERE status = 'ready' AND external_id = 'new'") == 1
             });
@@ -113,10 +110,7 @@ fn a_lock_on_the_queue_itself_loses_nothing_that_was_paid_for() {
 
 #[test]
 fn an_open_edit_that_delays_a_switch_of_builds_delays_no_other_run() {
-    let stub = Stub::start(Options::default());
-    let (cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 60000}"#);
-    db.create_kb("k", "e", CHUNKING);
+    let (stub, cluster, mut db) = crate::with_stub!(r#"{"timeout_ms": 60000}"#, CHUNKING);
     db.create_kb("other", "hash", CHUNKING);
     db.put("k", "small", &texts::paragraph(11, 12));
     db.put("k", "large", &texts::text(1, 30, 40));
@@ -155,8 +149,7 @@ fn a_locked_table_of_the_live_build_costs_the_next_build_no_vector() {
     db.create_slow_embedder(2);
     db.create_kb("k", "slow", CHUNKING);
     let (live, mut open) = (vector_table(&mut db, "k"), cluster.connect(APP));
-    let documents: Vec<Document> =
-        (0..3).map(|i| Document::new(format!("d{i}"), texts::text(1000 + i, 16, 40))).collect();
+    let documents = Document::numbered(0..3, |i| texts::text(1000 + i, 16, 40));
     db.run("BEGIN");
     db.put_all("k", &documents);
     // The next build has more chunks: its batches are in flight when those of the live one have all been
@@ -194,16 +187,14 @@ fn a_knowledge_base_that_is_dropped_or_replaced_keeps_no_other_from_answering() 
     let (cluster, mut db) = crate::connected!();
     for id in ["dropped", "replaced", "other"] {
         db.create_kb(id, "hash", CHUNKING);
-        db.put(id, "a", &texts::text(3, 5, 40));
-        db.wait(id);
+        db.put_and_wait(id, "a", &texts::text(3, 5, 40));
     }
     let question = "SELECT count(*) FROM kb.query('other', 'the harbor', 5)";
     let mut open = cluster.connect(APP);
     open.run("BEGIN; SELECT kb.drop_knowledge_base('dropped')");
     db.run("SET lock_timeout = '2s'");
     assert_eq!(db.one::<i64>(question), 5);
-    db.put("other", "b", "Another document.");
-    db.wait("other");
+    db.put_and_wait("other", "b", "Another document.");
     open.run("ROLLBACK");
     assert_sound(&mut db, "dropped", 1, 0);
     assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.query('dropped', 'the harbor', 5)"), 5);
@@ -228,13 +219,11 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     let (cluster, mut db) = crate::connected!();
     db.create_kb("other", "hash", CHUNKING);
     db.put("other", "a", &texts::text(3, 5, 40));
-    db.put("other", "b", "A document that is deleted.");
-    db.wait("other");
+    db.put_and_wait("other", "b", "A document that is deleted.");
     let mut open = cluster.connect(APP);
     open.run("BEGIN; SELECT kb.create_knowledge_base('new', 'hash'), kb.put_document('new', 'a', 'Its first document.')");
     db.run("SET lock_timeout = '2s'; SELECT kb.delete_document('other', 'b')");
-    db.put("other", "c", "Another document.");
-    db.wait("other");
+    db.put_and_wait("other", "c", "Another document.");
     // A transaction that has deleted chunks and does nothing does not keep a new knowledge base from becoming
     // ready.
     let mut deletes = cluster.connect(APP);
@@ -246,8 +235,7 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
     db.wait("new");
     assert_eq!(db.count("kb.health() WHERE component = 'tables' AND status = 'ok'"), 1);
     assert_sound(&mut db, "new", 2, 0);
-    db.run("SELECT kb.ingest('new', 'replace')");
-    db.wait("new");
+    db.run_and_wait("new", "SELECT kb.ingest('new', 'replace')");
     until(SOON, "the old build is swept", || db.count("kb.builds WHERE state = 'old'") == 0);
     deletes.run("COMMIT");
     assert_sound(&mut db, "new", 2, 0);
@@ -277,8 +265,7 @@ fn a_knowledge_base_that_is_made_in_an_open_transaction_keeps_nobody_from_writin
 fn a_vector_database_is_created_and_dropped_beside_an_open_deletion_of_documents() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("other", "hash", CHUNKING);
-    db.put("other", "b", "A document that is deleted.");
-    db.wait("other");
+    db.put_and_wait("other", "b", "A document that is deleted.");
     db.run("SELECT kb.create_vector_db('v', dimension => 8)");
     let mut deletes = cluster.connect(APP);
     deletes.run("BEGIN; SELECT kb.delete_document('other', 'b')");
@@ -290,10 +277,8 @@ fn a_vector_database_is_created_and_dropped_beside_an_open_deletion_of_documents
 
 #[test]
 fn a_query_during_the_drop_of_its_knowledge_base_gets_an_error_and_no_empty_answer() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", CHUNKING);
-    db.put("k", "a", &texts::text(3, 5, 40));
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", CHUNKING);
+    db.put_and_wait("k", "a", &texts::text(3, 5, 40));
     let mut drops = cluster.connect(APP);
     drops.run("BEGIN; SELECT kb.drop_knowledge_base('k')");
     std::thread::scope(|scope| {
@@ -309,10 +294,8 @@ fn a_query_during_the_drop_of_its_knowledge_base_gets_an_error_and_no_empty_answ
 
 #[test]
 fn dropping_a_knowledge_base_succeeds_if_its_vector_table_is_dropped_meanwhile() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "A text.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
+    db.put_and_wait("k", "d", "A text.");
     let table = vector_table(&mut db, "k");
     // The worker drops the table of a build that was replaced in this way.
     let (mut dropping, mut other) = (cluster.connect(APP), cluster.connect(APP));

@@ -1,8 +1,7 @@
 //! Many knowledge bases and tenants: those without work cost nothing, and those with work take turns.
 
 use crate::stub::{Options, Stub};
-use crate::support::db::Document;
-use crate::support::{Db, LONG, SOON, texts, until};
+use crate::support::{Db, Document, LONG, SOON, texts, until};
 use std::time::Duration;
 
 /// Creates this many knowledge bases of the session's tenant, in one shared vector table.
@@ -40,8 +39,7 @@ fn cost_of_documents(db: &mut Db, round: usize) -> i64 {
     };
     let before = settle(db);
     for i in 0..10 {
-        db.put("k1", &format!("{round}-{i}"), &texts::paragraph((round * 10 + i) as u64, 20));
-        db.wait("k1");
+        db.put_and_wait("k1", &format!("{round}-{i}"), &texts::paragraph((round * 10 + i) as u64, 20));
     }
     settle(db) - before
 }
@@ -51,8 +49,7 @@ fn knowledge_bases_and_tenants_without_work_cost_the_worker_nothing() {
     let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'", "autovacuum = off");
     create_shared_table(&mut db);
     create_many(&mut db, "k", 10);
-    db.put("k1", "first", &texts::paragraph(1, 20));
-    db.wait("k1");
+    db.put_and_wait("k1", "first", &texts::paragraph(1, 20));
     let few = cost_of_documents(&mut db, 1);
     create_many(&mut db, "more", 600);
     for tenant in 0..60 {
@@ -79,8 +76,7 @@ fn a_document_costs_no_more_where_there_are_many() {
     let put = |db: &mut Db, ids: std::ops::Range<u64>| {
         let documents: Vec<Document> =
             ids.map(|i| Document::new(i.to_string(), texts::paragraph(i, 20))).collect();
-        db.put_all("k", &documents);
-        db.wait("k");
+        db.put_all_and_wait("k", &documents);
     };
     let settle = |db: &mut Db| {
         let from = looks(db);
@@ -161,8 +157,7 @@ fn every_backlog_of_many_tenants_is_worked_off() {
 
 #[test]
 fn a_delayed_job_is_due_again_when_its_time_has_come_and_not_before() {
-    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}", ["kb.worker_idle_timeout = '1h'"]);
     db.run("BEGIN");
     db.put("k", "d", "It waits for a while.");
     db.run("UPDATE kb.jobs SET next_attempt_at = clock_timestamp() + interval '2 s'");

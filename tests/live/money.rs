@@ -1,18 +1,12 @@
 //! Requests to providers are counted and bounded, and a copy of a database sends none.
 
 use crate::stub::{Options, Stub, on_one_day};
-use crate::support::cluster::succeed;
-use crate::support::{APP, SOON, assert_sound, texts, until};
-
-const WHOLE: &str = r#"{"strategy": "none"}"#;
+use crate::support::{APP, SOON, WHOLE, assert_sound, succeed, texts, until};
 
 #[test]
 fn requests_of_a_dropped_knowledge_base_are_still_booked() {
-    let stub = Stub::start(Options::default());
+    let (stub, _cluster, mut db) = crate::with_stub!(r#"{"batch_size": 4}"#, WHOLE);
     stub.hold(true);
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"batch_size": 4}"#);
-    db.create_kb("k", "e", WHOLE);
     let documents = texts::documents(0..40, 20);
     db.put_all("k", &documents);
     until(SOON, "the provider is asked", || stub.request_count() >= 8);
@@ -55,8 +49,7 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
     assert_eq!(requests as usize, stub.request_count());
     // A query is counted, too, once the worker has asked the gateway.
     db.found("a", "a question of five words", 1);
-    db.put("a", "more", "More of it.");
-    db.wait("a");
+    db.put_and_wait("a", "more", "More of it.");
     until(SOON, "the query is booked", || figures(&mut db, "a").0 == 12);
     db.run("SELECT kb.drop_knowledge_base('a')");
     assert_eq!(figures(&mut db, "a").0, 12, "what was spent was spent");
@@ -67,12 +60,8 @@ fn usage_is_counted_per_embedder_knowledge_base_and_day() {
 
 #[test]
 fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_them() {
-    let stub = Stub::start(Options::default());
-    let (cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", WHOLE);
-    db.put("k", "d", "A text about harbors.");
-    db.wait("k");
+    let (stub, cluster, mut db) = crate::with_stub!("{}", WHOLE);
+    db.put_and_wait("k", "d", "A text about harbors.");
     let booked =
         |db: &mut crate::support::Db| -> i64 { db.one("SELECT sum(requests)::bigint FROM kb.usage") };
     until(SOON, "the document is booked", || booked(&mut db) == 1);
@@ -87,16 +76,14 @@ fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_the
     db.run(&format!("SELECT pg_terminate_backend({worker})"));
     until(SOON, "the worker is gone", || db.count(&format!("pg_stat_activity WHERE pid = {worker}")) == 0);
     other.run("COMMIT");
-    db.put("k", "more", "A text about castles.");
-    db.wait("k");
+    db.put_and_wait("k", "more", "A text about castles.");
     until(SOON, "the question is booked", || booked(&mut db) == 3);
     // Nothing is lost if it dies at any other moment, either. Between its commit and the moment at which the
     // gateway learns of it, a part is booked twice: docs/limits.md.
     let worker = cluster.worker(APP);
     db.run(&format!("SELECT pg_terminate_backend({worker})"));
     db.found("k", "another question", 1);
-    db.put("k", "last", "A text about rivers.");
-    db.wait("k");
+    db.put_and_wait("k", "last", "A text about rivers.");
     until(SOON, "the last question is booked", || booked(&mut db) >= 5);
     assert_eq!(stub.request_count(), 5);
 }
@@ -104,12 +91,8 @@ fn tokens_of_a_question_are_booked_once_even_if_a_worker_dies_before_writing_the
 #[test]
 fn a_cost_is_exact_with_a_price_and_null_without_one() {
     on_one_day();
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", WHOLE);
-    db.put("k", "free", &texts::paragraph(1, 10));
-    db.wait("k");
+    let (_stub, _cluster, mut db) = crate::with_stub!("{}", WHOLE);
+    db.put_and_wait("k", "free", &texts::paragraph(1, 10));
     let cost = "SELECT cost::text FROM kb.usage";
     assert_eq!(db.one::<Option<String>>(cost), None);
     db.run(
@@ -117,8 +100,7 @@ fn a_cost_is_exact_with_a_price_and_null_without_one() {
            FROM kb.embedders WHERE id = 'e'"#,
     );
     for (seed, id, expected) in [(2, "paid", "0.0000002"), (3, "more", "0.0000004")] {
-        db.put("k", id, &texts::paragraph(seed, 10));
-        db.wait("k");
+        db.put_and_wait("k", id, &texts::paragraph(seed, 10));
         assert_eq!(db.one::<Option<String>>(cost).as_deref(), Some(expected));
     }
 }
@@ -126,14 +108,8 @@ fn a_cost_is_exact_with_a_price_and_null_without_one() {
 #[test]
 fn a_spent_budget_pauses_the_embedder_and_the_reason_is_shown() {
     on_one_day();
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder(
-        "e",
-        &stub,
-        r#"{"daily_token_budget": 50, "batch_size": 1, "max_concurrency": 1}"#,
-    );
-    db.create_kb("k", "e", WHOLE);
+    let (stub, _cluster, mut db) =
+        crate::with_stub!(r#"{"daily_token_budget": 50, "batch_size": 1, "max_concurrency": 1}"#, WHOLE);
     let documents = texts::documents(0..10, 10);
     db.put_all("k", &documents);
     let says = "kb.health() WHERE component = 'providers' AND detail LIKE '%daily_token_budget of 50%'";
@@ -167,8 +143,7 @@ fn spending_by_other_embedders_with_the_same_key_counts() {
         db.run(&format!("SELECT kb.alter_embedder('{id}', secret => 'kb:shared')"));
         db.create_kb(id, id, WHOLE);
     }
-    db.put("free", "d", &texts::paragraph(1, 60));
-    db.wait("free");
+    db.put_and_wait("free", "d", &texts::paragraph(1, 60));
     drop(db);
     cluster.stop("fast", 30);
     cluster.up();
@@ -181,11 +156,8 @@ fn spending_by_other_embedders_with_the_same_key_counts() {
 
 #[test]
 fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
-    let stub = Stub::start(Options::default());
-    let (cluster, mut db) = crate::connected!();
     // Longer than the test: nothing is sent again.
-    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
-    db.create_kb("k", "e", WHOLE);
+    let (stub, cluster, mut db) = crate::with_stub!(r#"{"timeout_ms": 600000}"#, WHOLE);
     db.create_kb("here", "hash", WHOLE);
     db.put("k", "done", "A text about harbors.");
     db.put("here", "done", "A text about harbors.");
@@ -204,12 +176,10 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
     succeed(cluster.program("pg_restore").args(["--exit-on-error", "--dbname=copy"]).arg(&file));
     let mut copy = cluster.connect("copy");
     // Work and questions that cost nothing continue; the others wait and give the reason.
-    copy.put("here", "new", "A text about castles.");
-    copy.wait("here");
+    copy.put_and_wait("here", "new", "A text about castles.");
     assert_eq!(copy.found("here", "castles", 1), ["new"]);
     copy.put("k", "new", "A text about rivers.");
-    let fault = copy.fault("SELECT * FROM kb.query('k', 'castles')");
-    assert_eq!(fault.code, "53400", "{fault:?}");
+    let fault = copy.refused("SELECT * FROM kb.query('k', 'castles')", "53400");
     assert!(fault.text.contains("kb.acknowledge_restore()"), "{fault:?}");
     until(SOON, "the new document is chunked", || {
         copy.count("kb.chunks WHERE content = 'A text about rivers.'") == 1
@@ -219,8 +189,7 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
         1
     );
     assert_eq!(stub.request_count(), 0);
-    copy.run("SELECT kb.acknowledge_restore()");
-    copy.wait("k");
+    copy.run_and_wait("k", "SELECT kb.acknowledge_restore()");
     assert_sound(&mut copy, "k", 3, 0);
     assert!(stub.request_count() > 0);
     // A clone made by CREATE DATABASE is a copy, too.
@@ -229,7 +198,7 @@ fn a_restored_copy_spends_nothing_until_it_is_acknowledged() {
         cluster.connect("postgres").try_run("CREATE DATABASE clone TEMPLATE copy").is_ok()
     });
     let mut clone = cluster.connect("clone");
-    assert_eq!(clone.fault("SELECT * FROM kb.query('k', 'ships')").code, "53400");
+    clone.refused("SELECT * FROM kb.query('k', 'ships')", "53400");
 }
 
 #[test]
@@ -244,17 +213,16 @@ fn a_database_made_of_a_template_with_nothing_but_the_extension_may_spend() {
     let mut fresh = cluster.connect("fresh");
     fresh.create_stub_embedder("e", &stub, "{}");
     fresh.create_kb("k", "e", WHOLE);
-    fresh.put("k", "d", "A text about harbors.");
-    fresh.wait("k");
+    fresh.put_and_wait("k", "d", "A text about harbors.");
     assert_sound(&mut fresh, "k", 1, 0);
     assert_eq!(fresh.found("k", "harbors", 1), ["d"]);
     // From now on, its copies count as copies.
     drop(fresh);
     until(SOON, "nobody is in it", || postgres.try_run("CREATE DATABASE copy TEMPLATE fresh").is_ok());
     let mut copy = cluster.connect("copy");
-    assert_eq!(copy.fault("SELECT * FROM kb.query('k', 'ships')").code, "53400");
+    copy.refused("SELECT * FROM kb.query('k', 'ships')", "53400");
     copy.create_stub_embedder("another", &stub, "{}");
-    assert_eq!(copy.fault("SELECT * FROM kb.embed('another', '{ships}')").code, "53400");
+    copy.refused("SELECT * FROM kb.embed('another', '{ships}')", "53400");
 }
 
 #[test]
@@ -265,11 +233,7 @@ fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     let config =
         r#"{"daily_token_budget": 200, "tenant_share": 0.25, "batch_size": 1, "max_concurrency": 1}"#;
     db.create_stub_embedder("e", &stub, config);
-    let of_tenant = |tenant: &str| {
-        let mut session = cluster.connect_as(APP, tenant);
-        session.run(&format!("SET kb.tenant = '{tenant}'"));
-        session
-    };
+    let of_tenant = |tenant: &str| cluster.connect_as_tenant(tenant, tenant);
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; CREATE ROLE b LOGIN IN ROLE kb_writer");
     let (mut a, mut b) = (of_tenant("a"), of_tenant("b"));
     for session in [&mut a, &mut b] {
@@ -283,10 +247,9 @@ fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     assert!(a.one::<i64>(spent) <= 50 + 10, "more than a request over a quarter of 200");
     let words = "one two three four five six seven eight nine ten ".repeat(3);
     let question = format!("SELECT * FROM kb.query('k', '{words}')");
-    assert_eq!(a.fault(&question).code, "53400");
+    a.refused(&question, "53400");
     // The others see nothing of it.
-    b.put_all("k", &texts::documents(100..102, 10));
-    b.wait("k");
+    b.put_all_and_wait("k", &texts::documents(100..102, 10));
     assert_eq!(b.count("kb.documents WHERE status = 'ready'"), 2);
     assert_eq!(b.count(says), 0);
     b.found("k", "five words", 1);
@@ -296,8 +259,8 @@ fn a_tenant_that_spent_its_share_waits_and_the_others_go_on() {
     cluster.up();
     let (mut db, mut a, mut b) = (cluster.connect(APP), of_tenant("a"), of_tenant("b"));
     let sent = stub.request_count();
-    assert_eq!(a.fault(&question).code, "53400");
-    assert_eq!(a.fault(&format!("SELECT kb.embed('e', ARRAY['{words}'])")).code, "53400");
+    a.refused(&question, "53400");
+    a.refused(&format!("SELECT kb.embed('e', ARRAY['{words}'])"), "53400");
     assert_eq!(stub.request_count(), sent);
     b.found("k", "four words", 1);
     assert!(stub.request_count() > sent);

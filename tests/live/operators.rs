@@ -1,9 +1,7 @@
 //! What the operators of a server see of kb: in its log, in pg_stat_activity, in kb.health and in kb.monitor.
 
-use crate::stub::{Fault, Options, Stub};
-use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
-use crate::support::{APP, LONG, SOON, signal, texts, until};
+use crate::stub::Fault;
+use crate::support::{APP, Document, LONG, PRELOAD, SOON, WHOLE, signal, texts, until};
 
 fn documents(count: u64) -> Vec<Document> {
     (0..count).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 3, 35))).collect()
@@ -11,10 +9,8 @@ fn documents(count: u64) -> Vec<Document> {
 
 #[test]
 fn a_clean_shutdown_leaves_no_fatal_line_in_the_log() {
-    let (cluster, mut db) = crate::connected!(PRELOAD, "kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "static", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("static", "{}", [PRELOAD, "kb.worker_idle_timeout = '1h'"]);
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     let gateway = cluster.gateway();
     signal(gateway, libc::SIGTERM);
     until(SOON, "the gateway is started again", || cluster.try_gateway().is_some_and(|pid| pid != gateway));
@@ -73,8 +69,7 @@ fn health_names_the_transaction_that_an_index_build_waits_for() {
     let mut other = cluster.connect(APP);
     other.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
     let pid: i32 = other.one("SELECT pg_backend_pid()");
-    db.put_all("k", &documents(3));
-    db.wait("k");
+    db.put_all_and_wait("k", &documents(3));
     db.run("CREATE ROLE reader LOGIN; GRANT kb_reader TO reader");
     let mut reader = cluster.connect_as(APP, "reader");
     let says = format!(
@@ -92,8 +87,7 @@ fn health_warns_before_process_slots_are_short() {
     let (cluster, mut db) =
         crate::connected!(PRELOAD, "max_worker_processes = 8", "kb.worker_idle_timeout = '1h'");
     db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     // A gateway, a launcher, a worker, an indexer; two parallel workers; one for logical replication.
     let fits = "kb.health() WHERE component = 'processes' AND status = 'ok' AND detail LIKE '7 of max_worker_processes = 8 may be needed: 4 for kb in 1 databases%'";
     assert_eq!(db.count(fits), 1);
@@ -114,8 +108,7 @@ fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
     for (tenant, count) in [("acme", 3), ("umbrella", 5)] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
         db.create_kb("k", "hash", "{}");
-        db.put_all("k", &documents(count));
-        db.wait("k");
+        db.put_all_and_wait("k", &documents(count));
     }
     db.run(
         "RESET kb.tenant; CREATE ROLE watcher LOGIN; GRANT pg_monitor TO watcher; CREATE ROLE plain LOGIN",
@@ -129,21 +122,20 @@ fn a_member_of_pg_monitor_sees_counts_of_all_tenants_and_no_content() {
         "tenant, documents, ready, pending, failed, chunks, due, delayed, leased, failing sources"
     );
     for hidden in ["kb.documents", "kb.chunks", "kb.jobs"] {
-        assert_eq!(watcher.fault(&format!("SELECT FROM {hidden}")).code, "42501");
+        watcher.refused(&format!("SELECT FROM {hidden}"), "42501");
     }
     let mut plain = cluster.connect_as(APP, "plain");
-    assert_eq!(plain.fault("SELECT FROM kb.monitor()").code, "42501");
+    plain.refused("SELECT FROM kb.monitor()", "42501");
     // A tenant's reader is no monitoring role.
     db.run("GRANT kb_admin TO plain");
-    assert_eq!(plain.fault("SELECT FROM kb.monitor()").code, "42501");
+    plain.refused("SELECT FROM kb.monitor()", "42501");
 }
 
 #[test]
 fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
-    let (_cluster, mut db) = crate::connected!("autovacuum_naptime = '1s'", "autovacuum = off");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
-    db.put_all("k", &documents(1500));
-    db.wait("k");
+    let (_cluster, mut db) =
+        crate::with_kb!("hash", WHOLE, ["autovacuum_naptime = '1s'", "autovacuum = off"]);
+    db.put_all_and_wait("k", &documents(1500));
     db.run("ALTER SYSTEM SET autovacuum = on");
     db.run("SELECT pg_reload_conf()");
     until(LONG, "autovacuum has been there", || {
@@ -161,11 +153,8 @@ fn dead_rows_of_jobs_are_removed_by_autovacuum_as_they_come() {
 
 #[test]
 fn a_document_that_waits_says_why_as_its_job_does_and_no_more_when_it_is_ready() {
-    let stub = Stub::start(Options::default());
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", WHOLE);
     stub.always(Some(Fault::Status(500)));
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
     db.put_all("k", &documents(3));
     let told = "kb.documents d JOIN kb.jobs j ON j.kb_no = d.kb_no AND j.subject = d.external_id
                 WHERE d.status = 'pending' AND d.error = j.error AND d.error LIKE '%500%'";
@@ -184,7 +173,7 @@ fn a_refused_connection_is_reported_with_its_cause_even_during_a_pause() {
         "SELECT kb.create_embedder('e', 'openai', 'model', 8, 'http://{address}/v1',
              config => '{{\"retry\": {{\"max_attempts\": 1, \"base_ms\": 1, \"max_ms\": 1}}}}')"
     ));
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "e", WHOLE);
     let cause = "it cannot be reached: Connection refused";
     let mut seen = Vec::new();
     until(LONG, "it is paused", || {

@@ -1,18 +1,14 @@
 //! What happens while a provider is down.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::db::Document;
-use crate::support::{APP, LONG, SOON, assert_sound, texts, until};
+use crate::support::{Document, LONG, SOON, WHOLE, assert_sound, texts, until};
 
 #[test]
 fn during_an_outage_documents_are_chunked_and_afterwards_embedded() {
-    let stub = Stub::start(Options::default());
+    let (stub, _cluster, mut db) =
+        crate::with_stub!("{}", r#"{"size": 30, "overlap": 0}"#, ["kb.max_attempts = 3"]);
     stub.always(Some(Fault::Status(500)));
-    let (_cluster, mut db) = crate::connected!("kb.max_attempts = 3");
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
-    let documents: Vec<Document> =
-        (0..300).map(|i| Document::new(format!("d{i}"), texts::text(i, 2, 20))).collect();
+    let documents = Document::numbered(0..300, |i| texts::text(i, 2, 20));
     db.put_all("k", &documents);
     let chunked = "kb.documents d WHERE EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id)";
     until(LONG, "all documents are chunked", || db.count(chunked) == 300);
@@ -37,7 +33,7 @@ fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends()
     let (cluster, mut db) = crate::connected!();
     db.run("SET kb.tenant = 'acme'");
     db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}, "batch_size": 1}"#);
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "e", WHOLE);
     let oid: i64 = db.one("SELECT oid::bigint FROM pg_database WHERE datname = current_database()");
     let (database, key) = (format!("database {oid}"), "sk-");
     let lines = |what: &str| -> Vec<String> {
@@ -71,10 +67,8 @@ fn an_outage_has_a_line_in_the_servers_log_when_it_begins_and_one_when_it_ends()
 
 #[test]
 fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 5000, "retry": {"max_attempts": 1}}"#);
-    db.create_kb("k", "e", "{}");
+    let (stub, _cluster, mut db) =
+        crate::with_stub!(r#"{"timeout_ms": 5000, "retry": {"max_attempts": 1}}"#, "{}");
     stub.always(Some(Fault::Never));
     // A gateway that has to be started first takes some time.
     db.run("SELECT kb.embed('hash', ARRAY['a text'])");
@@ -106,17 +100,13 @@ fn a_provider_that_does_not_answer_questions_is_named_and_then_left_alone() {
 
 #[test]
 fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", "{}");
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", "{}");
     db.put("k", "harbor", "The harbor lies south of the village and has three piers.");
     db.put("k", "castle", "The castle stands on a hill and is closed on Mondays.");
     db.run("SELECT kb.put_document('k', 'other', 'Harbors of another country.', '{\"lang\": \"x\"}')");
     db.wait("k");
     stub.always(Some(Fault::Status(500)));
-    let fault = db.fault("SELECT * FROM kb.query('k', 'where is the harbor?')");
-    assert_eq!(fault.code, "08006", "{fault:?}");
+    let fault = db.refused("SELECT * FROM kb.query('k', 'where is the harbor?')", "08006");
     assert!(fault.message.contains("embedder \"e\"") && fault.message.contains("500"), "{fault:?}");
 
     let by_option = "kb.query('k', 'where is the harbor?', options => '{\"on_error\": \"keyword\"}')";
@@ -134,7 +124,7 @@ fn a_query_says_what_is_wrong_or_answers_by_keyword_and_marks_the_rows() {
     db.fault("SELECT * FROM kb.query('k', 'castle', options => '{\"on_error\": \"error\"}')");
     // An answer by keyword contains nobody else's rows, either.
     db.run("SET kb.tenant = 'b'");
-    assert_eq!(db.fault("SELECT * FROM kb.query('k', 'castle')").code, "42704");
+    db.refused("SELECT * FROM kb.query('k', 'castle')", "42704");
     db.run("RESET kb.tenant");
     // The provider is back: rows have scores again, and no mark.
     stub.always(None);
@@ -157,10 +147,9 @@ fn a_providers_message_about_a_tenants_text_is_shown_to_no_other() {
         db.create_stub_embedder("e", &stub, config);
     }
     db.run("SET kb.tenant = 'a'; CREATE ROLE b LOGIN IN ROLE kb_writer");
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
-    let mut b = cluster.connect_as(APP, "b");
-    b.run("SET kb.tenant = 'b'");
-    b.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "e", WHOLE);
+    let mut b = cluster.connect_as_tenant("b", "b");
+    b.create_kb("k", "e", WHOLE);
     for (from, fault) in [(0, Fault::Status(500)), (20, Fault::RetryAfter { status: 429, seconds: 3600 })] {
         stub.always(Some(fault.clone()));
         db.put_all("k", &texts::documents(from..from + 20, 12));

@@ -2,8 +2,9 @@
 //! way, no session waits, and the rest has no index.
 
 use crate::stub::{Options, Stub};
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Db, Document, LONG, SOON, assert_sound, signal, texts, until, vector_table,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -12,8 +13,7 @@ const MIN_ROWS: usize = 300;
 
 /// Small and large knowledge bases that share a vector table; with the stub as embedder, if one is given.
 fn sharing(stub: Option<&Stub>) -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&["kb.worker_idle_timeout = '1h'"])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&["kb.worker_idle_timeout = '1h'"])?;
     let (embedder, dimension) = if stub.is_some() { ("stub", 8) } else { ("hash", 384) };
     db.run(&format!(
         "SELECT kb.create_vector_db('both', dimension => {dimension},
@@ -69,8 +69,7 @@ fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
     let mut old = cluster.connect(APP);
     old.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
     assert_eq!(old.one::<String>(question), before);
-    db.put_all("large", &documents(6000..6000 + 2 * MIN_ROWS as u64));
-    db.wait("large");
+    db.put_all_and_wait("large", &documents(6000..6000 + 2 * MIN_ROWS as u64));
     let own = until_moved(&mut db);
     assert_eq!(old.one::<String>(question), before);
     old.run("COMMIT");
@@ -99,7 +98,7 @@ fn a_large_knowledge_base_leaves_the_shared_table_and_its_answers_stay() {
     let next = until_moved(&mut db);
     assert_ne!(next, own);
     assert_sound(&mut db, "large", count - 1, 0);
-    assert_eq!(db.fault("SELECT kb.drop_vector_db('both')").code, "2BP01");
+    db.refused("SELECT kb.drop_vector_db('both')", "2BP01");
     db.run("SELECT kb.drop_knowledge_base('large')");
     let is_gone = format!("SELECT to_regclass('{next}') IS NULL");
     until(SOON, "its table is dropped", || db.one::<bool>(&is_gone));
@@ -174,15 +173,13 @@ fn a_move_in_the_middle_of_the_work_loses_no_vector_and_keeps_nobody_waiting() {
 #[test]
 fn a_question_reads_only_the_vectors_of_its_own_knowledge_base() {
     let Some((_cluster, mut db)) = sharing(None) else { return };
-    db.put_all("small", &documents(0..20));
-    db.wait("small");
+    db.put_all_and_wait("small", &documents(0..20));
     for i in 0..16 {
         let kb = format!("other{i}");
         db.run(&format!(
             "SELECT kb.create_knowledge_base('{kb}', 'hash', 'both', chunking => '{{\"strategy\": \"none\"}}')"
         ));
-        db.put_all(&kb, &documents(100..350));
-        db.wait(&kb);
+        db.put_all_and_wait(&kb, &documents(100..350));
     }
     db.run("ANALYZE kb.vectors_both");
     let read = |db: &mut Db| -> i64 {

@@ -1,15 +1,13 @@
 //! If an index misses much at every ef_search, ef_search "auto" still finds all: by comparing all vectors
 //! while that is quick, and by a denser graph beyond that.
 
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, until, vector_table};
+use crate::support::{Cluster, Db, Document, LONG, WHOLE, until, vector_table};
 
 /// Documents in two groups without a common word, each nearly the same text many times, so that few of them
 /// can be reached in an HNSW graph.
 fn fixture(documents: usize) -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = Cluster::connected(&[])?;
+    db.create_kb("k", "hash", WHOLE);
     put(&mut db, 0..documents);
     until(LONG * 2, "the index is there", || db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'"));
     Some((cluster, db))

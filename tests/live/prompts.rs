@@ -1,13 +1,12 @@
 //! Answers as one text for a prompt within a number of tokens, and answers of several knowledge bases in one
 //! order.
 
-use crate::support::{Db, texts};
+use crate::support::{Db, WHOLE, texts};
 use serde_json::Value;
 
 #[test]
 fn a_context_cuts_its_best_passage_rather_than_be_empty_and_names_what_is_in_it() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "minilm", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("minilm", WHOLE);
     // About 180 tokens, under a long address and title.
     let uri = format!("https://example.org/{}", texts::paragraph(9, 40).replace([' ', '.'], "-"));
     let title = texts::paragraph(8, 40);
@@ -16,8 +15,7 @@ fn a_context_cuts_its_best_passage_rather_than_be_empty_and_names_what_is_in_it(
         &[&texts::paragraph(1, 130), &uri, &title],
     )
     .unwrap();
-    db.put("k", "short", "A short note on something else.");
-    db.wait("k");
+    db.put_and_wait("k", "short", "A short note on something else.");
     let size: i32 = db.one("SELECT max(token_count) FROM kb.chunks");
     assert!((140..230).contains(&size), "{size}");
     let question = texts::paragraph(1, 20);
@@ -140,10 +138,10 @@ fn better_rows_are_first_in_every_mode_if_the_fingerprint_is_the_same() {
     for (weights, code) in
         [("'{1}'", "22023"), ("'{1, 0}'", "22023"), ("'{1, NULL}'", "22023"), ("'{1, NaN}'", "22023")]
     {
-        let fault = db.fault(&format!(
-            "SELECT * FROM kb.query('{{tickets,handbook}}'::text[], 'x', weights => {weights})"
-        ));
-        assert_eq!(fault.code, code, "{weights}: {fault:?}");
+        db.refused(
+            &format!("SELECT * FROM kb.query('{{tickets,handbook}}'::text[], 'x', weights => {weights})"),
+            code,
+        );
     }
     // The same rows as one text, whose blocks name their knowledge bases.
     let sql = "SELECT b ->> 'kb_id' || ' ' || (b ->> 'external_id') FROM kb.context(ARRAY['tickets', 'handbook'], $1, 400,

@@ -1,10 +1,7 @@
 //! Documents and questions by way of a remote provider: a failure affects nothing else.
 
 use crate::stub::{Fault, Options, Stub, vector};
-use crate::support::db::Document;
-use crate::support::{APP, LONG, SOON, assert_sound, texts, until, vector_table};
-
-const WHOLE: &str = r#"{"strategy": "none"}"#;
+use crate::support::{APP, Document, LONG, SOON, WHOLE, assert_sound, texts, until, vector_table};
 
 fn documents(from: u64, count: u64) -> Vec<Document> {
     texts::documents(from..from + count, 12)
@@ -12,12 +9,8 @@ fn documents(from: u64, count: u64) -> Vec<Document> {
 
 #[test]
 fn documents_and_questions_go_by_the_provider_and_each_text_once() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", WHOLE);
-    db.put_all("k", &documents(0, 300));
-    db.wait("k");
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", WHOLE);
+    db.put_all_and_wait("k", &documents(0, 300));
     assert_sound(&mut db, "k", 300, 0);
     for document in documents(0, 300) {
         assert_eq!(stub.seen(&document.content), 1);
@@ -65,16 +58,12 @@ fn small_documents_of_many_knowledge_bases_share_requests() {
 
 #[test]
 fn only_the_chunk_of_a_refused_text_fails_and_retry_sends_only_that() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", r#"{"size": 30, "overlap": 0}"#);
     db.put_all("k", &documents(0, 50));
     let mut parts = texts::paragraphs(77, 4, 20);
     parts.insert(2, "This one holds the forbidden word.".into());
     stub.refuse_text("forbidden", Fault::Status(400));
-    db.put("k", "bad", &parts.join("\n\n"));
-    db.wait("k");
+    db.put_and_wait("k", "bad", &parts.join("\n\n"));
     let error: String = db.one("SELECT error FROM kb.failures WHERE external_id = 'bad'");
     assert!(error.contains(": chunk ") && error.contains("400"), "{error}");
     assert_eq!(db.count("kb.failures"), 1);
@@ -91,33 +80,25 @@ fn only_the_chunk_of_a_refused_text_fails_and_retry_sends_only_that() {
 
 #[test]
 fn a_lasting_fault_is_listed_after_one_request_and_retry_enqueues_it() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", WHOLE);
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", WHOLE);
     for fault in [Fault::Status(401), Fault::Status(404), Fault::WrongDimension] {
         stub.forget();
         stub.always(Some(fault.clone()));
-        db.put("k", "d", &format!("A text for {fault:?}."));
-        db.wait("k");
+        db.put_and_wait("k", "d", &format!("A text for {fault:?}."));
         assert_eq!((db.count("kb.failures"), stub.request_count()), (1, 1), "{fault:?}");
         stub.always(None);
-        db.run("SELECT kb.retry('k')");
-        db.wait("k");
+        db.run_and_wait("k", "SELECT kb.retry('k')");
         assert_sound(&mut db, "k", 1, 0);
     }
 }
 
 #[test]
 fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!("kb.max_attempts = 2");
     // Failures are so slow that the breaker sees few faults.
-    db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 1}}"#);
-    db.create_kb("k", "e", WHOLE);
+    let (stub, _cluster, mut db) =
+        crate::with_stub!(r#"{"retry": {"max_attempts": 1}}"#, WHOLE, ["kb.max_attempts = 2"]);
     stub.always(Some(Fault::Truncated));
-    db.put("k", "d", "Some text.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "Some text.");
     let (error, attempts): (String, i32) = {
         let row = db.0.query_one("SELECT error, attempts FROM kb.failures", &[]).unwrap();
         (row.get(0), row.get(1))
@@ -128,17 +109,16 @@ fn a_document_is_listed_after_the_last_attempt_with_the_reason() {
 
 #[test]
 fn one_text_that_a_provider_breaks_on_is_listed_and_nobody_waits_for_it_for_ever() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!("kb.max_attempts = 3");
     // An attempt makes more requests than the number of faults that open the breaker.
-    db.create_stub_embedder("e", &stub, r#"{"retry": {"max_attempts": 6, "base_ms": 1, "max_ms": 2}}"#);
-    db.create_kb("k", "e", WHOLE);
+    let (stub, _cluster, mut db) = crate::with_stub!(
+        r#"{"retry": {"max_attempts": 6, "base_ms": 1, "max_ms": 2}}"#,
+        WHOLE,
+        ["kb.max_attempts = 3"]
+    );
     stub.refuse_text("poison", Fault::Status(500));
-    db.put("k", "d", "The poison one.");
-    db.wait("k");
+    db.put_and_wait("k", "d", "The poison one.");
     assert_eq!(db.count("kb.failures WHERE attempts = 3 AND error LIKE '%500%'"), 1);
-    db.put("k", "well", "Another one.");
-    db.wait("k");
+    db.put_and_wait("k", "well", "Another one.");
     assert_sound(&mut db, "k", 1, 1);
 }
 
@@ -160,8 +140,7 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
     let claimed = "kb.jobs WHERE leased_until IS NOT NULL";
     until(LONG, "as many are under way as may be", || db.count(claimed) > 3000);
     for kb in ["free", "local"] {
-        db.put_all(kb, &documents(5000, 200));
-        db.wait(kb);
+        db.put_all_and_wait(kb, &documents(5000, 200));
         assert_sound(&mut db, kb, 200, 0);
     }
     assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 5600);
@@ -176,20 +155,16 @@ fn a_provider_that_never_answers_delays_only_its_own_knowledge_bases() {
 fn a_killed_worker_or_gateway_has_no_text_paid_for_more_than_twice() {
     let stub = Stub::start(Options { latency: std::time::Duration::from_millis(200), ..Options::default() });
     // A crash therefore takes little of what the worker has committed (with synchronous_commit off).
-    let mut cluster = crate::cluster!(crate::support::cluster::PRELOAD, "wal_writer_delay = '10ms'");
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(crate::support::PRELOAD, "wal_writer_delay = '10ms'");
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 8, "max_concurrency": 2}"#);
     db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 200));
     until(LONG, "some are done", || db.vectors("k") >= 40);
     crate::support::signal(cluster.worker(APP), libc::SIGKILL);
-    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-    let mut db = cluster.reconnect(APP);
+    let mut db = cluster.reconnect_after_crash(db);
     until(LONG, "more are done", || db.vectors("k") >= 100);
     crate::support::signal(cluster.gateway(), libc::SIGKILL);
-    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-    let mut db = cluster.reconnect(APP);
+    let mut db = cluster.reconnect_after_crash(db);
     db.wait("k");
     assert_sound(&mut db, "k", 200, 0);
     let counts = stub.counts();
@@ -212,8 +187,7 @@ fn a_stuck_knowledge_base_holds_up_no_run_no_switch_and_no_index_of_another() {
     db.create_kb("k", "hash", WHOLE);
     db.put_all("stuck", &documents(0, 20));
     until(SOON, "it is stuck", || stub.request_count() > 0);
-    db.put_all("k", &documents(100, 1200));
-    db.wait("k");
+    db.put_all_and_wait("k", &documents(100, 1200));
     let index =
         "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%hnsw%' AND indisvalid";
     until(LONG, "its index is built", || db.count(index) == 1);
@@ -256,11 +230,8 @@ fn equal_texts_that_are_under_way_at_one_time_are_sent_once() {
     db.create_kb("k", "e", r#"{"size": 30, "overlap": 0}"#);
     // Each has a paragraph of its own and one that all share.
     let common = texts::paragraph(4242, 20);
-    let documents: Vec<Document> = (0..100)
-        .map(|i| Document::new(format!("d{i}"), format!("{}\n\n{common}", texts::paragraph(i, 20))))
-        .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    let documents = Document::numbered(0..100, |i| format!("{}\n\n{common}", texts::paragraph(i, 20)));
+    db.put_all_and_wait("k", &documents);
     assert_sound(&mut db, "k", 100, 0);
     let chunks = db.count("kb.chunks");
     let seen = stub.counts();
@@ -295,11 +266,9 @@ fn a_tenant_with_many_knowledge_bases_has_no_larger_share_than_one_with_one() {
 
 #[test]
 fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
-    let stub = Stub::start(Options::default());
+    let (stub, _cluster, mut db) =
+        crate::with_stub!(r#"{"batch_size": 96, "max_concurrency": 2, "timeout_ms": 60000}"#, WHOLE);
     stub.hold(true);
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 2, "timeout_ms": 60000}"#);
-    db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 700));
     let waiting = "kb.documents d WHERE EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id)";
     until(LONG, "as many are cut as may be under way", || db.count(waiting) >= 380);
@@ -313,11 +282,9 @@ fn documents_of_one_chunk_fill_the_requests_of_a_provider_that_is_slower() {
 
 #[test]
 fn documents_of_one_chunk_are_sent_together_in_full_requests() {
-    let stub = Stub::start(Options::default());
+    let (stub, _cluster, mut db) =
+        crate::with_stub!(r#"{"batch_size": 96, "max_concurrency": 8, "timeout_ms": 60000}"#, WHOLE);
     stub.hold(true);
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"batch_size": 96, "max_concurrency": 8, "timeout_ms": 60000}"#);
-    db.create_kb("k", "e", WHOLE);
     db.put_all("k", &documents(0, 700));
     // No more are cut while this many wait.
     until(LONG, "the provider has eight requests", || stub.request_count() == 8);
@@ -331,11 +298,8 @@ fn documents_of_one_chunk_are_sent_together_in_full_requests() {
 
 #[test]
 fn vectors_that_arrive_while_a_large_document_is_cut_are_written() {
-    let stub = Stub::start(Options::default());
+    let (stub, cluster, mut db) = crate::with_stub!(r#"{"timeout_ms": 600000}"#, WHOLE);
     stub.hold(true);
-    let (cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
-    db.create_kb("k", "e", WHOLE);
     db.create_kb("large", "hash", r#"{"tokenizer": "cl100k_base", "size": 500}"#);
     let large = Document::new("large", texts::text(7, 24_000, 60));
     db.put_all("k", &documents(0, 5));

@@ -1,8 +1,7 @@
 //! The query log: questions are kept if a knowledge base specifies it, by any transaction, and never at the
 //! cost of a question.
 
-use crate::support::cluster::PRELOAD;
-use crate::support::{APP, Db, LONG, SOON, signal, texts, until};
+use crate::support::{APP, Db, LONG, PRELOAD, SOON, signal, texts, until};
 
 const NEVER: &str = "00000000-0000-4000-8000-000000000000";
 
@@ -116,8 +115,7 @@ fn a_question_that_cannot_be_asked_again_as_it_was_is_left_out_of_what_is_measur
            SELECT kb.create_knowledge_base('k', 'short', 'v', chunking => '{"strategy": "none"}',
                retrieval => '{"log": 1, "on_error": "keyword"}')"#,
     );
-    db.put_all("k", &texts::documents(0..1200, 12));
-    db.wait("k");
+    db.put_all_and_wait("k", &texts::documents(0..1200, 12));
     until(LONG, "the index is built", || db.one("SELECT indexed FROM kb.status WHERE kb_id = 'k'"));
     // One that the model reads, one that is longer, and one whose filter is too long for the log.
     let long = "a ".repeat(400);
@@ -151,14 +149,12 @@ fn a_standby_answers_and_logs_nothing() {
 fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; CREATE ROLE writer LOGIN IN ROLE kb_writer");
-    let mut writer = cluster.connect_as(APP, "writer");
-    writer.run("SET kb.tenant = 'a'");
+    let mut writer = cluster.connect_as_tenant("writer", "a");
     fill(&mut writer, "k", 1.0);
     writer.run("SELECT kb.share('k', 'b')");
     let (chunk, id) = ask(&mut writer, "k", "asked by a?");
     let id = id.unwrap();
-    let mut reader = cluster.connect_as(APP, "reader");
-    reader.run("SET kb.tenant = 'b'");
+    let mut reader = cluster.connect_as_tenant("reader", "b");
     let (chunk_of_b, of_b) = ask(&mut reader, "k", "asked by b?");
     until_logged(&mut db, "asked by a?");
     until_logged(&mut db, "asked by b?");
@@ -166,7 +162,7 @@ fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them(
     assert_eq!(writer.all::<String>(all), ["asked by a?"]);
     // A tenant that reads another tenant's knowledge base owns its questions, and sees no feedback on others'
     // questions.
-    assert_eq!(reader.fault(&say(&id, &chunk, "true")).code, "22023");
+    reader.refused(&say(&id, &chunk, "true"), "22023");
     reader.run(&say(&of_b.unwrap(), &chunk_of_b, "true"));
     writer.run("SET kb.tenant = 'b'");
     assert_eq!(writer.all::<String>(all), ["asked by b?"]);
@@ -174,9 +170,9 @@ fn tenants_see_only_their_own_questions_and_readers_none_and_nobody_writes_them(
     writer.run("SET kb.tenant = 'a'");
     assert_eq!(writer.count("kb.query_feedback"), 0);
     for table in ["kb.query_log", "kb.query_feedback"] {
-        assert_eq!(reader.fault(&format!("SELECT * FROM {table}")).code, "42501");
+        reader.refused(&format!("SELECT * FROM {table}"), "42501");
         for write in [format!("DELETE FROM {table}"), format!("UPDATE {table} SET kb_no = 1")] {
-            assert_eq!(writer.fault(&write).code, "42501");
+            writer.refused(&write, "42501");
         }
     }
 }
@@ -202,7 +198,7 @@ fn feedback_is_taken_at_once_for_rows_of_logged_answers_and_the_last_word_counts
     db.run(&say(&id, &chunk, "NULL"));
     assert!(said(&mut db).is_empty());
     for wrong in [say(NEVER, &chunk, "true"), say(&id, NEVER, "true")] {
-        assert_eq!(db.fault(&wrong).code, "22023", "{wrong}");
+        db.refused(&wrong, "22023");
     }
     assert_eq!(db.count("kb.query_feedback"), 0);
 }

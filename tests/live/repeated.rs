@@ -1,17 +1,15 @@
 //! Texts that repeat themselves: a question makes one scan, which continues if some rows are copies of
 //! others, hidden or left out, and reads only the texts of its answer.
 
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, texts, until, vector_table};
+use crate::support::{APP, Cluster, Db, Document, LONG, WHOLE, texts, until, vector_table};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
 /// A thousand texts, of which one in fifty occurs in 2 to 40 documents, so that a third of the documents
 /// repeat others; all name the harbor.
 fn fixture() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = Cluster::connected(&[])?;
+    db.create_kb("k", "hash", WHOLE);
     let mut documents = Vec::new();
     for i in 0..1_000u64 {
         let copies = if i % 50 == 0 { 2 + i / 25 } else { 1 };
@@ -93,11 +91,10 @@ fn an_answer_has_a_row_for_every_text_despite_duplicates() {
         }
     }
     // The hundred candidates of each leg are copies of one text.
-    db.put_all(
+    db.put_all_and_wait(
         "k",
         &(0..150).map(|i| Document::new(format!("same{i}"), "harbor lantern")).collect::<Vec<_>>(),
     );
-    db.wait("k");
     let arguments = "10, -1, mode => 'hybrid'";
     assert_eq!(distinct(&mut db, "harbor lantern", arguments), 10);
     // Diversification continues the scan that found too few.

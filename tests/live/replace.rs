@@ -1,8 +1,9 @@
 //! kb.ingest: a run switches to what it has rebuilt in one commit.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, LONG, SOON, assert_sound, chunk_set, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Document, LONG, SOON, WHOLE, assert_sound, chunk_set, texts, until, vector_table,
+};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +20,7 @@ fn about_to_be_replaced(settings: &[&str]) -> Option<Cluster> {
     let cluster = Cluster::start(settings)?;
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", r#"{"size": 1000, "overlap": 0}"#);
-    db.put_all("k", &documents());
-    db.wait("k");
+    db.put_all_and_wait("k", &documents());
     db.run(r#"SELECT kb.alter_knowledge_base('k', 'static', chunking => '{"size": 70, "overlap": 0}')"#);
     Some(cluster)
 }
@@ -140,8 +140,7 @@ fn documents_put_edited_or_deleted_during_a_replacement_stay_so_after_it() {
     db.put("k", "d599", "Edited in the middle of the run, too.");
     db.run("SELECT kb.delete_document('k', 'd6'), kb.delete_document('k', 'd598')");
     assert_eq!(db.one::<String>(&format!("SELECT state FROM kb.runs WHERE run_no = {run}")), "running");
-    db.run(&format!("SELECT kb.wait({run}::bigint, 180)"));
-    db.wait("k");
+    db.run_and_wait("k", &format!("SELECT kb.wait({run}::bigint, 180)"));
     until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
     assert_sound(&mut db, "k", DOCUMENTS as i64, 0);
     for (question, id) in [
@@ -186,8 +185,7 @@ fn a_transaction_that_began_before_the_switch_still_gets_its_answer() {
 
 #[test]
 fn a_replacement_that_fails_leaves_everything_as_it_was() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     for i in 0..10 {
         let words = if i == 4 { 700 } else { 20 };
         db.put("k", &format!("d{i}"), &texts::paragraph(i, words));
@@ -209,13 +207,10 @@ fn a_replacement_that_fails_leaves_everything_as_it_was() {
 
 #[test]
 fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "static", r#"{"size": 70, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("static", r#"{"size": 70, "overlap": 0}"#);
     db.create_kb("calm", "static", r#"{"size": 40, "overlap": 0}"#);
-    let documents: Vec<Document> =
-        (0..50).map(|i| Document::new(format!("d{i}"), texts::text(i + 1, 4, 35))).collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    let documents = Document::numbered(0..50, |i| texts::text(i + 1, 4, 35));
+    db.put_all_and_wait("k", &documents);
     for (skipped, updated) in [(50, 0), (0, 50), (50, 0)] {
         if updated > 0 {
             db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"size": 40, "overlap": 0}')"#);
@@ -231,8 +226,7 @@ fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
         let counts: Vec<i64> = (1..6).map(|i| row.get(i)).collect();
         assert_eq!(counts, [50, 0, updated, skipped, 0], "scanned, added, updated, skipped, failed");
     }
-    db.put_all("calm", &documents);
-    db.wait("calm");
+    db.put_all_and_wait("calm", &documents);
     assert_sound(&mut db, "k", 50, 0);
     assert_eq!(chunk_set(&mut db, "k"), chunk_set(&mut db, "calm"));
 }
@@ -240,10 +234,7 @@ fn an_upsert_takes_up_what_was_made_under_other_settings_and_nothing_else() {
 /// After a replace that fails, chunks are slices of the current text.
 #[test]
 fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", WHOLE);
     for i in 0..20 {
         let text = format!("<h1>Page {i}</h1><p>About <b>{}</b>.</p>", texts::paragraph(i, 8));
         db.put("k", &format!("d{i}.html"), &text);
@@ -253,7 +244,7 @@ fn a_replace_that_fails_takes_back_how_it_extracted_texts() {
     db.run(r#"SELECT kb.alter_knowledge_base('k', preprocess => '{"remove_html": false}')"#);
     stub.refuse_text("Page 7<", Fault::Status(400));
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
-    assert_eq!(db.fault(&format!("SELECT kb.wait({run}::bigint, 60)")).code, "55000");
+    db.refused(&format!("SELECT kb.wait({run}::bigint, 60)"), "55000");
     db.run("SELECT kb.wait('k', 60)");
     until(SOON, "what it made is swept", || db.count("kb.builds") == 1);
     assert_sound(&mut db, "k", 19, 1);
@@ -267,10 +258,9 @@ fn an_edit_that_the_live_build_cannot_take_is_not_answered_with_the_old_text() {
     stub.always(Some(Fault::Never));
     let (_cluster, mut db) = crate::connected!();
     db.create_stub_embedder("e", &stub, r#"{"timeout_ms": 600000}"#);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     db.put("k", "edited.html", "<h1>Harbors</h1><p>Ships lie in the harbor.</p>");
-    db.put("k", "other.html", "<h1>Castles</h1><p>Knights live in the castle.</p>");
-    db.wait("k");
+    db.put_and_wait("k", "other.html", "<h1>Castles</h1><p>Knights live in the castle.</p>");
     db.run(r#"SELECT kb.alter_knowledge_base('k', 'e', preprocess => '{"remove_html": false}')"#);
     db.run("SELECT kb.ingest('k', 'replace')");
     // As HTML it has no text; as plain text it has.
@@ -286,11 +276,8 @@ fn simultaneous_replacements_pay_for_no_existing_vector_again() {
     db.create_stub_embedder("e", &stub, "{}");
     for (i, kb) in ["k0", "k1"].iter().enumerate() {
         db.create_kb(kb, "e", r#"{"size": 60, "overlap": 0}"#);
-        let documents: Vec<Document> = (0..5)
-            .map(|d| Document::new(format!("d{d}"), texts::paragraph(100 * i as u64 + d, 12)))
-            .collect();
-        db.put_all(kb, &documents);
-        db.wait(kb);
+        let documents = Document::numbered(0..5, |d| texts::paragraph(100 * i as u64 + d, 12));
+        db.put_all_and_wait(kb, &documents);
         db.run(&format!(
             r#"SELECT kb.alter_knowledge_base('{kb}', chunking => '{{"size": 80, "overlap": 0}}')"#
         ));

@@ -2,8 +2,7 @@
 //! suspended.
 
 use crate::stub::{Options, Stub};
-use crate::support::cluster::PRELOAD;
-use crate::support::{APP, Cluster, LONG, SOON, assert_sound, signal, texts, until};
+use crate::support::{APP, Cluster, LONG, PRELOAD, SOON, WHOLE, assert_sound, signal, texts, until};
 use std::collections::BTreeSet;
 
 const DOCUMENTS: i64 = 30;
@@ -84,13 +83,12 @@ fn a_commit_succeeds_when_no_process_slot_is_free() {
     // What cannot be done is reported, and kb.wait does not wait for it for ever.
     let fault = db.fault("SET kb.gateway_timeout = '2s'; SELECT * FROM kb.query('k', 'river')");
     assert!(fault.text.contains("max_worker_processes"), "{fault:?}");
-    assert_eq!(db.fault("SELECT kb.wait('k', 1)").code, "55P03");
+    db.refused("SELECT kb.wait('k', 1)", "55P03");
 }
 
 #[test]
 fn a_commit_right_after_the_worker_was_ended_starts_another() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     for i in 0..3 {
         db.put("k", &format!("d{i}"), &texts::paragraph(i, 20));
         // kb.wait would start a worker, so this does without it: the commit alone must.
@@ -108,7 +106,7 @@ fn a_worker_that_slept_longer_than_its_leases_pays_for_nothing_twice() {
     let stub = Stub::start(Options { latency, ..Options::default() });
     let (cluster, mut db) = crate::connected!("kb.lease_duration = '10s'");
     db.create_stub_embedder("e", &stub, r#"{"batch_size": 4, "max_concurrency": 2}"#);
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "e", WHOLE);
     let documents = texts::documents(0..200, 20);
     db.put_all("k", &documents);
     until(SOON, "some are done", || db.vectors("k") >= 20);

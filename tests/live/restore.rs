@@ -60,8 +60,7 @@ fn notice(tenant: &str) -> String {
 /// attached table of the ordinary role `author`, and one whose rows are of several tenants.
 fn filled() -> Option<(Cluster, Db)> {
     // A worker for each of its databases.
-    let cluster = Cluster::start(&["max_worker_processes = 16"])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&["max_worker_processes = 16"])?;
     db.run("SELECT kb.create_embedder('own', 'hash', dimension => 64)");
     db.run("SELECT kb.create_vector_db('shelf', dimension => 64)");
     db.run(
@@ -71,8 +70,7 @@ fn filled() -> Option<(Cluster, Db)> {
     for tenant in ["a", "b", "shared"] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
         db.run("SELECT kb.create_knowledge_base('handbook', 'own', 'shelf')");
-        db.put("handbook", "guide", &guide(tenant));
-        db.wait("handbook");
+        db.put_and_wait("handbook", "guide", &guide(tenant));
     }
     db.run(&format!(
         "CREATE TABLE notices (id int PRIMARY KEY, domain text, body text);
@@ -281,10 +279,8 @@ fn a_table_with_another_owner_after_a_restore_is_reported_until_attached_again()
 
 #[test]
 fn a_database_that_is_restored_without_privileges_answers_its_first_question() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Keys are at the reception.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
+    db.put_and_wait("k", "d", "Keys are at the reception.");
     let file = dump(&cluster, "dump", &["--format=custom"]);
     create_empty(&cluster, "bare");
     restore(&cluster, "bare", &file, &["pg_restore", "--exit-on-error", "--no-privileges"]);
@@ -294,10 +290,8 @@ fn a_database_that_is_restored_without_privileges_answers_its_first_question() {
 
 #[test]
 fn vector_tables_of_an_earlier_version_get_the_policies_of_this_one() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Lamps are in the attic.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
+    db.put_and_wait("k", "d", "Lamps are in the attic.");
     let table = vector_table(&mut db, "k");
     let policies = "SELECT concat_ws(' ', policyname, cmd, qual, with_check) FROM pg_policies
         WHERE schemaname = 'kb' AND tablename LIKE 'vectors%' ORDER BY 1";
@@ -314,7 +308,6 @@ fn vector_tables_of_an_earlier_version_get_the_policies_of_this_one() {
     create_empty(&cluster, "later");
     restore(&cluster, "later", &file, PG_RESTORE);
     let mut later = cluster.connect("later");
-    later.put("k", "more", "Brushes are in the cellar.");
-    later.wait("k");
+    later.put_and_wait("k", "more", "Brushes are in the cellar.");
     assert_eq!(later.all::<String>(policies), made);
 }

@@ -3,8 +3,9 @@
 
 use crate::index::indexes;
 use crate::segments::{put, state, until_state};
-use crate::support::cluster::PRELOAD;
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Db, LONG, PRELOAD, WHOLE, assert_sound, signal, texts, until, vector_table,
+};
 
 const ROWS: u64 = 2400;
 
@@ -87,12 +88,10 @@ fn survives_a_kill(holds: &str, what: &str, pid: impl Fn(&mut Db) -> Option<i32>
         victim.is_some()
     });
     signal(victim.unwrap(), libc::SIGKILL);
-    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-    let mut db = cluster.reconnect(APP);
+    let mut db = cluster.reconnect_after_crash(db);
     assert_all_found(&mut db, ROWS);
     // The next worker looks at all tables.
-    db.put("k", "last", "Ships lie in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "last", "Ships lie in the harbor.");
     until(LONG, "one segment is left, and no other index, valid or not", || {
         indexes(&mut db, &table) == [true] && state(&mut db).1 <= 1
     });
@@ -175,7 +174,7 @@ fn a_transaction_for_which_the_drop_of_an_index_waits_can_drop_its_knowledge_bas
         let cluster = crate::cluster!();
         let (mut db, mut open) = (cluster.connect(APP), cluster.connect(APP));
         // It has a table of its own, which is dropped with it.
-        db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+        db.create_kb("k", "hash", WHOLE);
         let table = put_two_segments(&mut db);
         open.run(HAS_ASKED);
         until(LONG, "the drop waits for who has asked", || dropper(&mut db).is_some());

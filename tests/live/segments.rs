@@ -2,9 +2,9 @@
 //! survive whatever happens while they are built, merged or dropped.
 
 use crate::index::indexes;
-use crate::support::cluster::PRELOAD;
-use crate::support::db::Document;
-use crate::support::{APP, Cluster, Db, LONG, SOON, assert_sound, signal, texts, until, vector_table};
+use crate::support::{
+    APP, Cluster, Db, Document, LONG, PRELOAD, WHOLE, assert_sound, signal, texts, until, vector_table,
+};
 
 fn documents(numbers: std::ops::Range<u64>) -> Vec<Document> {
     numbers
@@ -39,8 +39,7 @@ fn scan(db: &mut Db, arguments: &str) -> String {
 
 #[test]
 fn an_answer_has_the_nearest_of_all_segments_and_of_what_has_no_index_yet() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     let mut total = 0;
     for (more, expected) in [(3000, (1, 0)), (1000, (2, 0)), (500, (2, 500))] {
         put(&mut db, "k", total..total + more);
@@ -84,7 +83,7 @@ fn an_answer_has_the_nearest_of_all_segments_and_of_what_has_no_index_yet() {
 /// A segment of 4,000 and a draft of 1,000, which is too small to be merged with it; and their table.
 fn with_a_draft(cluster: &Cluster) -> (Db, String) {
     let mut db = cluster.connect(APP);
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     for (numbers, segments) in [(0..4000, 1), (4000..5000, 2)] {
         put(&mut db, "k", numbers);
         db.wait("k");
@@ -143,13 +142,11 @@ fn segments_whose_newest_rows_are_deleted_reach_a_stable_state() {
 
 #[test]
 fn rows_that_follow_a_deletion_of_all_are_inserted_into_no_index() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     put(&mut db, "k", 0..1500);
     db.wait("k");
     until_state(&mut db, (1, 0));
-    db.run("SELECT kb.delete_document('k', external_id) FROM kb.documents");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.delete_document('k', external_id) FROM kb.documents");
     put(&mut db, "k", 0..500);
     db.wait("k");
     until_state(&mut db, (1, 500));
@@ -159,8 +156,7 @@ fn rows_that_follow_a_deletion_of_all_are_inserted_into_no_index() {
 
 #[test]
 fn segments_are_merged_and_none_is_searched_twice() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     put(&mut db, "k", 0..3000);
     db.wait("k");
     until_state(&mut db, (1, 0));
@@ -185,7 +181,7 @@ fn the_first_index_is_built_during_a_long_import_and_new_vectors_are_found() {
     let cluster = crate::cluster!("kb.forced_tail = 20000");
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
-    db.create_kb("k", "small", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "small", WHOLE);
     db.run(
         "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object(
              'external_id', 'e' || i, 'content', 'number ' || i || ' of them') FROM generate_series(1, 60000) i))",
@@ -193,8 +189,7 @@ fn the_first_index_is_built_during_a_long_import_and_new_vectors_are_found() {
     let table = vector_table(&mut other, "k");
     until(LONG, "there is an index", || indexes(&mut other, &table).contains(&true));
     assert!(other.jobs() > 0, "the import ended before the index was there: import more");
-    db.run("SELECT kb.put_document('k', 'late', 'Zebras and quasars.')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.put_document('k', 'late', 'Zebras and quasars.')");
     until(LONG, "little is left without an index", || state(&mut db).1 < 1000);
     assert_eq!(db.found("k", "Zebras and quasars.", 1), ["late"]);
     assert_eq!(db.vectors("k"), 60_001);
@@ -202,9 +197,7 @@ fn the_first_index_is_built_during_a_long_import_and_new_vectors_are_found() {
 
 #[test]
 fn every_vector_is_found_and_indexed_whoever_is_killed_while_segments_are_built() {
-    let mut cluster = crate::cluster!(PRELOAD, "kb.launcher_naptime = 1");
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(PRELOAD, "kb.launcher_naptime = 1");
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"m\": 32, \"ef_construction\": 500}')");
     db.run("SELECT kb.create_knowledge_base('k', 'hash', 'v', chunking => '{\"strategy\": \"none\"}')");
     for round in 0..4 {
@@ -216,16 +209,14 @@ fn every_vector_is_found_and_indexed_whoever_is_killed_while_segments_are_built(
         let how = if round % 2 == 0 { libc::SIGKILL } else { libc::SIGTERM };
         indexer.into_iter().for_each(|pid| signal(pid, how));
         if how == libc::SIGKILL {
-            until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-            db = cluster.reconnect(APP);
+            db = cluster.reconnect_after_crash(db);
         }
         db.wait("k");
         let question = texts::paragraph(round * 1500 + 1400, 20);
         assert_eq!(db.found("k", &question, 1), [format!("d{}", round * 1500 + 1400)]);
     }
     // The next worker looks at all tables.
-    db.put("k", "last", "Ships lie in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "last", "Ships lie in the harbor.");
     let table = vector_table(&mut db, "k");
     until(LONG, "indexes are valid and nearly all vectors have one", || {
         indexes(&mut db, &table).iter().all(|valid| *valid) && state(&mut db).1 < 1000
@@ -251,7 +242,7 @@ fn a_merge_is_put_off_when_much_is_written_meanwhile() {
     let merge = "pg_stat_activity WHERE backend_type = 'kb indexer' AND query LIKE '%gives way to writers%'";
     // Once more, if the merge was over before it could be delayed.
     let is_held = (0..20).any(|_| {
-        db.create_kb("k", "small", r#"{"strategy": "none"}"#);
+        db.create_kb("k", "small", WHOLE);
         put(&mut db, 1, 1200);
         until_state(&mut db, (1, 0));
         put(&mut db, 1201, 2400);
@@ -269,8 +260,7 @@ fn a_merge_is_put_off_when_much_is_written_meanwhile() {
     assert!(is_held, "each merge was over too soon");
     put(&mut db, 2401, 25_000);
     until(LONG, "the merge is ended", || db.count(merge) == 0);
-    db.put("k", "late", "Zebras and quasars.");
-    db.wait("k");
+    db.put_and_wait("k", "late", "Zebras and quasars.");
     assert_eq!(db.found("k", "Zebras and quasars.", 1), ["late"]);
     holder.run("COMMIT");
     until(LONG, "little is left without an index", || state(&mut db).1 < 1000);
@@ -279,8 +269,7 @@ fn a_merge_is_put_off_when_much_is_written_meanwhile() {
 
 #[test]
 fn an_index_for_the_whole_table_becomes_a_segment() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     put(&mut db, "k", 0..1500);
     db.wait("k");
     let table = vector_table(&mut db, "k");
@@ -299,8 +288,7 @@ fn an_index_for_the_whole_table_becomes_a_segment() {
     ));
     assert_eq!(state(&mut db), (1, 0));
     assert_eq!(db.found("k", &texts::paragraph(700, 20), 1), ["d700"]);
-    db.put("k", "new", "Ships lie in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "new", "Ships lie in the harbor.");
     until(LONG, "a segment is there and nothing else", || {
         let definitions: Vec<String> = db.all(&format!(
             "SELECT pg_get_expr(indpred, indrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid

@@ -2,8 +2,7 @@
 //! meaning.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, SOON, assert_sound, chunk_set, signal, texts, until};
+use crate::support::{APP, Db, Document, LONG, SOON, assert_sound, chunk_set, signal, texts, until};
 
 const SEMANTIC: &str = r#"{"strategy": "semantic", "size": 200, "percentile": 60}"#;
 const SMALL: &str = r#"{"strategy": "semantic", "size": 60, "percentile": 60}"#;
@@ -41,8 +40,7 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
     db.create_kb("k", "hash", SMALL);
     db.put("k", "d", &text);
     db.put("k", "one", "A single sentence only.");
-    db.run("SELECT kb.put_document('k', 'blank', '<p> </p>', content_type => 'text/html')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.put_document('k', 'blank', '<p> </p>', content_type => 'text/html')");
     assert_eq!(contents(&mut db, "k"), [leave.trim(), ships.trim(), "A single sentence only."]);
     // It has no text, so it is done.
     let blank = "kb.documents WHERE external_id = 'blank' AND status = 'ready' AND chunk_count = 0";
@@ -51,8 +49,7 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
     assert_eq!(found, [ships.trim()]);
     // It is larger than the size, so it is cut again, into parts as large as permitted.
     db.create_kb("small", "hash", r#"{"strategy": "semantic", "size": 12}"#);
-    db.put("small", "d", &sentences(1, 40).join(" "));
-    db.wait("small");
+    db.put_and_wait("small", "d", &sentences(1, 40).join(" "));
     assert_eq!(
         db.count("kb.chunks c JOIN kb.knowledge_bases USING (kb_no) WHERE id = 'small' AND token_count > 12"),
         0
@@ -70,13 +67,10 @@ fn a_text_is_cut_where_its_subject_changes_and_kb_chunk_shows_it() {
 
 #[test]
 fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{\"batch_size\": 7, \"price_per_million_tokens\": 1000000}");
-    db.create_kb("k", "e", SEMANTIC);
+    let (stub, _cluster, mut db) =
+        crate::with_stub!("{\"batch_size\": 7, \"price_per_million_tokens\": 1000000}", SEMANTIC);
     let mut parts = sentences(1, 40);
-    db.put("k", "d", &parts.join(" "));
-    db.wait("k");
+    db.put_and_wait("k", "d", &parts.join(" "));
     let first = sent(&stub);
     assert!(parts.iter().all(|sentence| first.contains(sentence)), "every sentence is embedded");
     let chunks = contents(&mut db, "k");
@@ -86,16 +80,14 @@ fn an_edit_embeds_only_the_sentences_that_it_changes_and_a_new_percentile_none()
         db.one("SELECT sum(requests)::bigint FROM kb.usage WHERE endpoint = 'e' AND capability = 'embed'");
     assert!(estimate >= 6, "requests for sentences are booked: {estimate}");
     parts[20] = "An edited sentence stands here now, with other words.".into();
-    db.put("k", "d", &parts.join(" "));
-    db.wait("k");
+    db.put_and_wait("k", "d", &parts.join(" "));
     let edited = sent(&stub);
     let sentences_sent: Vec<&String> = edited.iter().filter(|text| parts.contains(text)).collect();
     assert!(sentences_sent.contains(&&parts[20]) && sentences_sent.len() <= 8, "{edited:?}");
     assert_eq!(contents(&mut db, "k").join(" "), parts.join(" "));
     // The distances are known, however the sentences are cut.
     db.run(r#"SELECT kb.alter_knowledge_base('k', chunking => '{"strategy": "semantic", "size": 200, "percentile": 20}')"#);
-    db.run("SELECT kb.ingest('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.ingest('k')");
     let again = sent(&stub);
     let chunks = contents(&mut db, "k");
     assert!(again.iter().all(|text| chunks.contains(text)), "no sentence for its own sake: {again:?}");
@@ -117,8 +109,7 @@ fn a_model_that_hangs_delays_no_other_document() {
     {
         db.create_kb(kb, embedder, chunking);
     }
-    let documents: Vec<Document> =
-        (0..120).map(|i| Document::new(format!("d{i}"), sentences(i, 6).join(" "))).collect();
+    let documents = Document::numbered(0..120, |i| sentences(i, 6).join(" "));
     for kb in ["slow", "quick", "plain"] {
         db.put_all(kb, &documents);
     }
@@ -134,10 +125,7 @@ fn a_model_that_hangs_delays_no_other_document() {
 
 #[test]
 fn a_provider_that_fails_on_a_sentence_is_named_and_affects_no_other_document() {
-    let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_stub_embedder("e", &stub, "{}");
-    db.create_kb("k", "e", SEMANTIC);
+    let (stub, _cluster, mut db) = crate::with_stub!("{}", SEMANTIC);
     stub.refuse_text("Sentence 3-", Fault::Status(400));
     for i in 1..=5 {
         db.put("k", &format!("d{i}"), &sentences(i, 6).join(" "));
@@ -158,25 +146,20 @@ fn a_provider_that_fails_on_a_sentence_is_named_and_affects_no_other_document() 
     assert!(stub.request_count() <= 60, "{} requests to a provider that is down", stub.request_count());
     stub.always(None);
     db.wait("k");
-    db.run("SELECT kb.retry('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.retry('k')");
     assert_sound(&mut db, "k", 9, 0);
 }
 
 #[test]
 fn every_document_is_cut_once_and_in_the_same_way_whoever_is_killed() {
     let stub = Stub::start(Options::default());
-    let mut cluster = crate::cluster!();
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!();
     db.create_stub_embedder("e", &stub, "{\"batch_size\": 5}");
     for kb in ["calm", "killed"] {
         db.create_kb(kb, "e", SEMANTIC);
     }
-    let documents: Vec<Document> =
-        (0..100).map(|i| Document::new(format!("d{i}"), sentences(i, 12).join(" "))).collect();
-    db.put_all("calm", &documents);
-    db.wait("calm");
+    let documents = Document::numbered(0..100, |i| sentences(i, 12).join(" "));
+    db.put_all_and_wait("calm", &documents);
     stub.set_latency(std::time::Duration::from_millis(20));
     db.put_all("killed", &documents);
     for round in 0..4 {
@@ -185,8 +168,7 @@ fn every_document_is_cut_once_and_in_the_same_way_whoever_is_killed() {
         assert!(db.jobs() > 0, "the work was done at kill {round}");
         let victim = if round % 2 == 0 { cluster.gateway() } else { cluster.worker(APP) };
         signal(victim, libc::SIGKILL);
-        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-        db = cluster.reconnect(APP);
+        db = cluster.reconnect_after_crash(db);
         let _ = db.try_run("SELECT kb.wait('killed', 0.1)");
     }
     db.wait("killed");

@@ -1,8 +1,7 @@
 //! The order in which texts are sent to a provider.
 
 use crate::stub::{Options, Stub};
-use crate::support::db::Document;
-use crate::support::{SOON, texts, until};
+use crate::support::{Document, SOON, WHOLE, texts, until};
 
 #[test]
 fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
@@ -15,7 +14,7 @@ fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
         "e",
         r#"{"strategy": "fixed", "tokenizer": "cl100k_base", "size": 40, "overlap": 0}"#,
     );
-    db.create_kb("filled", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("filled", "hash", WHOLE);
     // The provider holds as many texts of the knowledge base as a request takes, and has room for one more
     // request.
     db.put_all("edited", &[Document::new("large", texts::text(1, 5, 100))]);
@@ -31,15 +30,13 @@ fn an_edit_is_sent_without_waiting_for_a_full_request_during_an_ingestion() {
 
 #[test]
 fn the_first_documents_of_many_are_cut_alone_so_that_their_vectors_come_early() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     let documents: Vec<Document> =
         (0..24).map(|i| Document::new(format!("{i:02}"), texts::text(i, 10, 150))).collect();
     assert!(documents.iter().all(|document| (9_000..16_000).contains(&document.content.len())));
     // The same for a second load as for the first.
     for load in 0..2 {
-        db.put_all("k", &documents);
-        db.wait("k");
+        db.put_all_and_wait("k", &documents);
         // The documents whose chunks were written in each transaction.
         let groups: Vec<String> = db.all(
             "SELECT string_agg(DISTINCT d.external_id, ' ') FROM kb.chunks c JOIN kb.documents d USING (document_id)

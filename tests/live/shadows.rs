@@ -54,8 +54,7 @@ fn fixture() -> Option<(Cluster, Db)> {
         }
     }
     db.run(surface::ATTACHED);
-    db.run("SELECT kb.ingest('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.ingest('k')");
     let chunked = "kb.documents d JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'words'
         AND EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id)";
     until(SOON, "documents are chunked", || db.count(chunked) == 5);

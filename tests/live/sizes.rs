@@ -115,8 +115,7 @@ fn a_row_whose_title_is_too_long_is_listed_and_one_that_its_text_has_is_cut() {
         "INSERT INTO t VALUES (1, 'Short', 'The first row.'), (2, repeat('x', 3000000), 'The second row.')",
     );
     db.create_kb("k", "hash", r#"{"context": "title > heading"}"#);
-    db.run("SELECT kb.attach_table('k', 't', 'body', title => 'title')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', title => 'title')");
     assert_eq!(
         db.all::<String>("SELECT external_id || ' ' || sqlstate || ' ' || error FROM kb.failures"),
         [
@@ -124,8 +123,7 @@ fn a_row_whose_title_is_too_long_is_listed_and_one_that_its_text_has_is_cut() {
         ]
     );
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 1);
-    db.run("UPDATE t SET title = 'Shorter' WHERE id = 2");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE t SET title = 'Shorter' WHERE id = 2");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 2);
     // A title of a page, and a heading.
     let long = "é".repeat(9_000);
@@ -134,8 +132,7 @@ fn a_row_whose_title_is_too_long_is_listed_and_one_that_its_text_has_is_cut() {
         "page.html",
         &format!("<html><head><title>{long}</title></head><body><p>A page.</p></body></html>"),
     );
-    db.put("k", "page.md", &format!("# {long}\n\n{}", texts::text(1, 40, 40)));
-    db.wait("k");
+    db.put_and_wait("k", "page.md", &format!("# {long}\n\n{}", texts::text(1, 40, 40)));
     assert_eq!(db.count("kb.documents WHERE octet_length(title) = 4000"), 1);
     assert_eq!(db.one::<i32>("SELECT max(octet_length(locator #>> '{headings,0}')) FROM kb.chunks"), 1000);
 }

@@ -3,8 +3,7 @@
 //! missing or duplicated.
 
 use crate::stub::{Options, Stub};
-use crate::support::cluster::PRELOAD;
-use crate::support::{APP, SOON, assert_sound, signal, texts, until};
+use crate::support::{APP, PRELOAD, SOON, WHOLE, assert_sound, signal, texts, until};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -28,7 +27,7 @@ fn ten_thousand_documents_survive_a_failing_provider_and_thirty_kills() {
     let config =
         format!(r#"{{"batch_size": {BATCH}, "max_concurrency": {CONCURRENCY}, "timeout_ms": 5000}}"#);
     db.create_stub_embedder("e", &stub, &config);
-    db.create_kb("k", "e", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "e", WHOLE);
     stub.chaos(0.2, 42, &elsewhere.base_url("openai"));
     for part in 0..10 {
         db.put_all("k", &texts::documents(part * 1000..(part + 1) * 1000, 15));

@@ -1,8 +1,8 @@
 //! Whatever is done to an attached table, from many sessions and while the worker is killed: at rest its
 //! knowledge base equals that of a fresh table with the same rows.
 
-use crate::support::cluster::PRELOAD;
-use crate::support::{APP, Cluster, Db, LONG, Random, assert_sound, chunk_set, signal, until};
+use crate::support::random::Rng;
+use crate::support::{APP, Cluster, Db, LONG, PRELOAD, assert_sound, chunk_set, signal, until};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -21,9 +21,9 @@ const LAST: &[&str] = &[
     "DELETE FROM t WHERE id % 6 = 5",
 ];
 
-fn statement(random: &mut Random) -> String {
-    let (id, n) = (random.below(60), random.below(9));
-    match random.below(22) {
+fn statement(random: &mut Rng) -> String {
+    let (id, n) = (random.usize(..60), random.usize(..9));
+    match random.usize(..22) {
         0..=4 => format!(
             "INSERT INTO t VALUES ({id}, 'Title {n}', 'Body {id} {n}', {n}) ON CONFLICT (id) DO UPDATE SET body = 'Put {n}'"
         ),
@@ -41,13 +41,13 @@ fn statement(random: &mut Random) -> String {
         ),
         19 => format!("UPDATE t SET uri = CASE WHEN n % 2 = 0 THEN 'a:{n}' END WHERE id < {id}"),
         20 => format!("UPDATE t SET title = CASE WHEN title IS NULL THEN 'Title {n}' END WHERE id = {id}"),
-        _ if random.below(10) == 0 => "TRUNCATE t".to_string(),
+        _ if random.usize(..10) == 0 => "TRUNCATE t".to_string(),
         _ => format!("BEGIN; UPDATE t SET body = 'Never' WHERE id < {id}; ROLLBACK"),
     }
 }
 
 fn disturb(cluster: &Cluster, seed: u64) {
-    let mut random = Random::new(seed * 7919 + 1);
+    let mut random = Rng::with_seed(seed * 7919 + 1);
     let mut db = cluster.connect(APP);
     for _ in 0..STATEMENTS {
         let statement = statement(&mut random);
@@ -71,9 +71,7 @@ fn workers(cluster: &Cluster) -> Vec<i32> {
 
 #[test]
 fn an_attached_table_ends_like_a_fresh_one_whatever_happens_and_whoever_is_killed() {
-    let mut cluster = crate::cluster!(PRELOAD);
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!(PRELOAD);
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, title text, body text, n int, other int DEFAULT 0, uri text)",
     );
@@ -125,8 +123,7 @@ fn an_attached_table_ends_like_a_fresh_one_whatever_happens_and_whoever_is_kille
 fn assert_in_step(db: &mut Db) {
     db.wait("k");
     db.create_kb("fresh", "hash", "{}");
-    db.run(&format!("SELECT kb.attach_table('fresh', 't', {ATTACH})"));
-    db.wait("fresh");
+    db.run_and_wait("fresh", &format!("SELECT kb.attach_table('fresh', 't', {ATTACH})"));
     let published = db.count("t WHERE n % 3 <> 0 AND coalesce(title, '') || coalesce(body, '') ~ '\\S'");
     for kb in ["k", "fresh"] {
         assert_sound(db, kb, published, 0);

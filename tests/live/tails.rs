@@ -2,8 +2,7 @@
 //! whatever was deleted, edited, restored or indexed, and no more stays packed than is worth it.
 
 use crate::segments::{put, until_state};
-use crate::support::cluster::succeed;
-use crate::support::{APP, Db, LONG, assert_sound, texts, until, vector_table};
+use crate::support::{APP, Db, LONG, WHOLE, assert_sound, succeed, texts, until, vector_table};
 
 fn packed(db: &mut Db) -> i64 {
     db.one("SELECT coalesce(sum(length(packed)), 0) / (192 + 28) FROM kb.tail_vectors")
@@ -38,8 +37,7 @@ fn assert_exact(db: &mut Db, table: &str, operator: &str, questions: impl Iterat
 
 #[test]
 fn vectors_without_an_index_are_found_as_by_comparing_all() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     let table = vector_table(&mut db, "k");
     put(&mut db, "k", 0..900);
     db.wait("k");
@@ -66,8 +64,7 @@ fn vectors_without_an_index_are_found_as_by_comparing_all() {
 
 #[test]
 fn vectors_behind_a_segment_are_packed_until_an_index_has_them() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     put(&mut db, "k", 0..1200);
     db.wait("k");
     until_state(&mut db, (1, 0));
@@ -97,8 +94,7 @@ fn vectors_behind_a_segment_are_packed_until_an_index_has_them() {
 
 #[test]
 fn vectors_that_are_not_packed_are_found_all_the_same() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     let table = vector_table(&mut db, "k");
     put(&mut db, "k", 0..400);
     db.wait("k");
@@ -123,8 +119,7 @@ fn vectors_that_are_not_packed_are_found_all_the_same() {
 
 #[test]
 fn edited_over_and_over_a_knowledge_base_has_little_more_packed_than_it_has_chunks() {
-    let (_cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1h'");
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE, ["kb.worker_idle_timeout = '1h'"]);
     let mut most = 0;
     for round in 0..12 {
         db.run(&format!(
@@ -195,14 +190,13 @@ fn packed_vectors_give_the_exact_answer_for_every_metric_element_and_after_a_mov
 
 #[test]
 fn no_role_reads_packed_vectors() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     put(&mut db, "k", 0..10);
     db.wait("k");
     db.run("CREATE ROLE reads LOGIN IN ROLE kb_admin, kb_writer, kb_reader");
     db.run("SET ROLE reads");
     for table in ["kb.tails", "kb.tail_vectors"] {
-        assert_eq!(db.fault(&format!("SELECT * FROM {table}")).code, "42501");
+        db.refused(&format!("SELECT * FROM {table}"), "42501");
     }
     assert_eq!(db.count("kb.query('k', 'harbor', 3, -1)"), 3);
 }
@@ -238,8 +232,7 @@ fn packed_vectors_of_other_tenants_are_not_read() {
 
 #[test]
 fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     put(&mut db, "k", 0..1200);
     db.wait("k");
     until_state(&mut db, (1, 0));
@@ -280,7 +273,7 @@ fn the_nearest_that_pass_a_filter_are_found_behind_many_packed_ones_that_do_not(
 fn packed_vectors_are_found_after_their_pages_have_moved() {
     let cluster = crate::cluster!("shared_buffers = 2MB", "max_wal_size = '1GB'");
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     let table = vector_table(&mut db, "k");
     put(&mut db, "k", 0..900);
     db.wait("k");
@@ -306,8 +299,7 @@ fn packed_vectors_are_found_after_their_pages_have_moved() {
     db.wait("k");
     ask(&mut db);
     // Another version of a row, which no index contains; and one of a transaction that failed.
-    db.put("k", "ship", "A ship lies in the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "ship", "A ship lies in the harbor.");
     for end in ["ROLLBACK", "COMMIT"] {
         other.run("BEGIN; UPDATE kb.tail_vectors SET tenant_id = tenant_id");
         let unknown = "SELECT pg_stat_get_xact_tuples_hot_updated('kb.tail_vectors'::regclass)";

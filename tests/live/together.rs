@@ -32,8 +32,7 @@ fn put_in_order(db: &mut Db, ids: &[&str]) -> Vec<String> {
 
 #[test]
 fn calls_that_put_the_same_new_documents_in_opposite_orders_do_not_deadlock() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     // The first call waits for this one in the middle of its documents; the second waits for the first.
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN");
@@ -88,10 +87,8 @@ fn a_run_or_a_retry_beside_a_put_of_the_same_documents_does_not_deadlock() {
 
 #[test]
 fn the_second_of_two_simultaneous_replaces_is_refused() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         let mut first = session(&cluster);
         first.run("BEGIN; SELECT kb.ingest('k', 'replace')");
@@ -113,8 +110,7 @@ fn the_second_of_two_simultaneous_replaces_is_refused() {
 
 #[test]
 fn a_run_counts_documents_that_come_while_it_begins() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     let mut holder = cluster.connect(APP);
     holder.run("BEGIN; SELECT FROM kb.builds FOR UPDATE");
     holder.put("k", "a", "Ships lie in the harbor.");
@@ -143,8 +139,7 @@ fn live_embedder(db: &mut Db) -> String {
 
 #[test]
 fn two_simultaneous_alters_both_take_effect() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     let mut first = session(&cluster);
     first.run("BEGIN; SELECT kb.alter_knowledge_base('k', description => 'Ships')");
     std::thread::scope(|scope| {
@@ -172,8 +167,7 @@ fn documents_put_while_an_alter_of_an_empty_knowledge_base_waits_stay_searchable
             let alter = "SELECT kb.alter_knowledge_base('k', 'static'); COMMIT";
             let other = scope.spawn(move || other.run(alter));
             until_waiting(&mut db, 1);
-            db.put("k", "d", "Ships lie in the harbor.");
-            db.wait("k");
+            db.put_and_wait("k", "d", "Ships lie in the harbor.");
             holder.run("COMMIT");
             other.join().unwrap();
         });
@@ -209,13 +203,11 @@ fn an_empty_knowledge_base_is_altered_before_a_put_or_after_it_and_never_in_betw
 
 #[test]
 fn an_alter_during_a_replace_of_an_empty_knowledge_base_is_refused() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run("BEGIN");
     let run: i64 = db.one("SELECT kb.ingest('k', 'replace')");
     db.run("SAVEPOINT s");
-    let fault = db.fault("SELECT kb.alter_knowledge_base('k', 'static')");
-    assert_eq!(fault.code, "55000", "{fault:?}");
+    let fault = db.refused("SELECT kb.alter_knowledge_base('k', 'static')", "55000");
     assert!(fault.message.contains(&format!("is being replaced by run {run}")), "{fault:?}");
     // Settings that need no other build are altered all the same.
     db.run("ROLLBACK TO s; SELECT kb.alter_knowledge_base('k', description => 'Ships'); COMMIT");
@@ -227,10 +219,8 @@ fn an_alter_during_a_replace_of_an_empty_knowledge_base_is_refused() {
 
 #[test]
 fn a_drop_while_a_run_begins_leaves_no_vector_table() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
-    db.put("k", "d", "Ships lie in the harbor.");
-    db.wait("k");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
+    db.put_and_wait("k", "d", "Ships lie in the harbor.");
     let mut first = session(&cluster);
     first.run("BEGIN; SELECT kb.ingest('k', 'replace')");
     std::thread::scope(|scope| {

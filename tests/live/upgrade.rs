@@ -94,8 +94,7 @@ fn a_version_made_up_for_this_test_becomes_the_newest_and_keeps_its_data() {
     let fresh = objects(&mut db);
     db.create_kb("handbook", "hash", "{}");
     db.put("handbook", "ready", "Everybody has thirty days of annual leave.");
-    db.put("handbook", "waits.html", "<h1>Travel</h1><p>Trains are paid for.</p>");
-    db.wait("handbook");
+    db.put_and_wait("handbook", "waits.html", "<h1>Travel</h1><p>Trains are paid for.</p>");
     db.run(&format!("ALTER EXTENSION kb UPDATE TO '{MADE_UP}'"));
     assert!(!differences(&objects(&mut db), &fresh).is_empty());
     db.run("ALTER EXTENSION kb UPDATE");

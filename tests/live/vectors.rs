@@ -5,12 +5,11 @@ use crate::support::{APP, Cluster, Db, SOON, until, vector_table};
 
 /// Two tenants, a and b, who share a vector table, with documents that differ in a number.
 fn shared_table(documents: usize) -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     db.run("SELECT kb.create_vector_db('both', dimension => 384)");
     for tenant in ["a", "b"] {
         db.run(&format!("CREATE ROLE {tenant} LOGIN IN ROLE kb_writer"));
-        let mut session = as_tenant(&cluster, tenant);
+        let mut session = cluster.connect_as_tenant(tenant, tenant);
         session.run(
             r#"SELECT kb.create_knowledge_base('notes', 'hash', 'both', chunking => '{"strategy": "none"}')"#,
         );
@@ -22,18 +21,12 @@ fn shared_table(documents: usize) -> Option<(Cluster, Db)> {
     Some((cluster, db))
 }
 
-fn as_tenant(cluster: &Cluster, tenant: &str) -> Db {
-    let mut session = cluster.connect_as(APP, tenant);
-    session.run(&format!("SET kb.tenant = '{tenant}'"));
-    session
-}
-
 const ANSWER: &str = "SELECT external_id FROM kb.query('notes', 'the note number', 5)";
 
 #[test]
 fn no_group_role_reads_a_vector_table_and_queries_still_answer() {
     let Some((cluster, _db)) = shared_table(8) else { return };
-    let mut a = as_tenant(&cluster, "a");
+    let mut a = cluster.connect_as_tenant("a", "a");
     let table = vector_table(&mut a, "notes");
     for statement in [
         format!("SELECT count(*) FROM {table}"),
@@ -43,7 +36,7 @@ fn no_group_role_reads_a_vector_table_and_queries_still_answer() {
         format!("CREATE TEMP TABLE copied AS TABLE {table}"),
         "SET ROLE kb_vectors".to_string(),
     ] {
-        assert_eq!(a.fault(&statement).code, "42501", "{statement}");
+        a.refused(&statement, "42501");
     }
     assert_eq!(a.all::<String>(ANSWER).len(), 5);
     assert_eq!(a.one::<i64>("SELECT vectors FROM kb.status WHERE kb_id = 'notes'"), 8);
@@ -83,7 +76,7 @@ fn a_policy_of_the_database_hides_rows_from_answers_and_others_take_their_place(
         "CREATE POLICY only_some ON kb.documents AS RESTRICTIVE FOR SELECT TO a
          USING (current_user = 'a' AND right(external_id, 1) = '7')",
     );
-    let mut a = as_tenant(&cluster, "a");
+    let mut a = cluster.connect_as_tenant("a", "a");
     for top_k in [1, 3, 6] {
         let found: Vec<String> = a.all(&format!(
             "SELECT external_id FROM kb.query('notes', 'the note number 12', {top_k}) ORDER BY rank"
@@ -93,7 +86,7 @@ fn a_policy_of_the_database_hides_rows_from_answers_and_others_take_their_place(
     }
     // There are six of them, and no more are promised than can be read.
     assert_eq!(a.all::<String>("SELECT external_id FROM kb.query('notes', 'the note', 50)").len(), 6);
-    let mut b = as_tenant(&cluster, "b");
+    let mut b = cluster.connect_as_tenant("b", "b");
     assert_eq!(b.all::<String>("SELECT external_id FROM kb.query('notes', 'the note', 50)").len(), 50);
 }
 
@@ -101,16 +94,14 @@ fn a_policy_of_the_database_hides_rows_from_answers_and_others_take_their_place(
 fn objects_of_others_on_a_vector_table_do_not_prevent_its_drop() {
     let Some((cluster, mut db)) = shared_table(2) else { return };
     db.run("CREATE ROLE meddler LOGIN IN ROLE kb_reader; GRANT CREATE ON SCHEMA public TO meddler");
-    let mut a = as_tenant(&cluster, "a");
+    let mut a = cluster.connect_as_tenant("a", "a");
     a.run(r#"SELECT kb.create_knowledge_base('own', 'hash', chunking => '{"strategy": "none"}')"#);
-    a.put("own", "d", "a text");
-    a.wait("own");
+    a.put_and_wait("own", "d", "a text");
     let old = vector_table(&mut a, "own");
     let mut meddler = cluster.connect_as(APP, "meddler");
     meddler.run(&format!("CREATE VIEW public.hook AS SELECT * FROM {old}"));
     // Sweeping the old build.
-    a.run("SELECT kb.ingest('own', 'replace')");
-    a.wait("own");
+    a.run_and_wait("own", "SELECT kb.ingest('own', 'replace')");
     until(SOON, "the old build's table to be swept", || {
         db.one::<bool>(&format!("SELECT to_regclass('{old}') IS NULL"))
     });

@@ -1,7 +1,7 @@
 //! A fault is attributed to the text, to the endpoint or to chance, and affects no other text.
 
 use crate::stub::{Fault, Options, Stub, vector};
-use crate::support::{Gateway, KEY, close, embedder, request, rows};
+use crate::support::{Gateway, KEY, close, embedder, request, rows, until_requests};
 use kb_gateway::cancellation::CancellationToken;
 use kb_gateway::embed::queue_registry::EmbedRequest;
 use kb_gateway::endpoint::access::EgressSettings;
@@ -108,9 +108,7 @@ fn for_a_client_that_left_nothing_more_is_sent() {
     query.cancellation = cancellation;
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(query)));
-        while stub.request_count() == 0 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 1);
         drop(waiting);
         let embedded = asking.join().unwrap().unwrap();
         assert_eq!(embedded.failed.len(), 1);
@@ -121,7 +119,6 @@ fn for_a_client_that_left_nothing_more_is_sent() {
 #[test]
 fn a_text_without_a_valid_vector_fails_alone_and_no_other_is_paid_for_twice() {
     let texts: Vec<String> = (0..21).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for provider in names(ServiceKind::Embedder) {
         for (fault, wrong, says) in [
             (Fault::Empty, 0, "the provider returned an empty vector"),
@@ -139,9 +136,8 @@ fn a_text_without_a_valid_vector_fails_alone_and_no_other_is_paid_for_twice() {
             let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
             let failed: Vec<u32> = embedded.failed.iter().map(|(text, _)| *text).collect();
             assert_eq!(failed, [wrong], "{provider} {fault:?}");
-            let good: Vec<&str> =
-                (0..).zip(&texts).filter(|(i, _)| *i != wrong).map(|(_, text)| *text).collect();
-            for (text, got) in good.iter().zip(rows(&embedded)) {
+            let good = (0..).zip(&texts).filter(|(i, _)| *i != wrong).map(|(_, text)| text);
+            for (text, got) in good.zip(rows(&embedded)) {
                 assert!(close(&got, &vector(text, 8)), "{provider} {fault:?}: {text}");
             }
             let error: Error = embedded.failed[0].1.clone().into();

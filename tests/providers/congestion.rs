@@ -1,7 +1,7 @@
 //! An endpoint that refuses requests for now (429): how many are refused, and that all succeed in the end.
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{Gateway, KEY, embedder, request};
+use crate::support::{Gateway, KEY, embedder, request, until_requests};
 use kb_gateway::protocol::EmbedReply;
 use kb_gateway::turns::Urgency;
 use kb_types::embedder::{Embedder, Kind};
@@ -16,7 +16,6 @@ fn stub() -> Stub {
 
 fn ask(gateway: &Gateway, embedder: &Embedder, count: usize) -> EmbedReply {
     let texts: Vec<String> = (0..count).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let request = request(embedder, Kind::Document, Urgency::Ingest, &texts);
     gateway.runtime.block_on(gateway.queues.embed(request)).unwrap()
 }
@@ -73,9 +72,7 @@ fn a_question_goes_ahead_of_the_batches_that_were_refused() {
     stub.script(Fault::Status(429), 4);
     std::thread::scope(|scope| {
         let ingestion = scope.spawn(|| ask(&gateway, &embedder, 40));
-        while stub.request_count() < 4 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 4);
         let question = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
         assert_eq!(gateway.runtime.block_on(gateway.queues.embed(question)).unwrap().failed, []);
         let sent = stub.requests().iter().position(|seen| seen.texts == ["what?"]).unwrap();
@@ -124,9 +121,7 @@ fn batches_at_an_endpoint_that_refuses_everything_for_now_are_given_back_soon() 
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&gateway, &embedder, 96));
         // Requests that are in flight together are refused together.
-        while stub.request_count() < 12 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 12);
         stub.hold(false);
         let embedded = asking.join().unwrap();
         assert_eq!(embedded.failed.len(), 96);

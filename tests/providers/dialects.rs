@@ -77,7 +77,6 @@ fn a_batch_has_no_more_texts_and_tokens_than_allowed() {
     let stub = stub();
     let gateway = Gateway::new();
     let texts: Vec<String> = (0..10).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let by_count = embedder(&stub, "openai", json!({"batch_size": 4}));
     gateway.vectors(&by_count, Kind::Document, &texts);
     assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 4));
@@ -87,7 +86,7 @@ fn a_batch_has_no_more_texts_and_tokens_than_allowed() {
     let by_tokens = embedder(&stub, "openai", json!({"max_batch_tokens": 4}));
     let long = "long ".repeat(10);
     let mut with_long = texts.clone();
-    with_long.insert(3, &long);
+    with_long.insert(3, long.clone());
     gateway.vectors(&by_tokens, Kind::Document, &with_long);
     assert!(stub.requests().iter().all(|seen| seen.texts.len() <= 2));
     assert!(stub.requests().iter().any(|seen| seen.texts == [long.clone()]));

@@ -1,7 +1,7 @@
 //! The order of clients at a provider, and one tenant's part of the common budget.
 
 use crate::stub::{Fault, Options, Stub, on_one_day};
-use crate::support::{Gateway, KEY, embedder, request};
+use crate::support::{Gateway, KEY, embedder, request, until_requests};
 use kb_gateway::cancellation::CancellationToken;
 use kb_gateway::embed::queue_registry::EmbedRequest;
 use kb_gateway::endpoint::budget::Spent;
@@ -25,7 +25,6 @@ fn of(
     connection: u64,
     texts: &[String],
 ) -> EmbedRequest {
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let whose = Whose { database: 1, tenant: tenant.into(), connection };
     EmbedRequest { whose, ..request(embedder, Kind::Document, urgency, &texts) }
 }
@@ -57,9 +56,7 @@ fn a_question_and_ingestion_are_answered_before_the_bulk_calls_that_came_first()
             ask("bulk", Urgency::Bulk, connection, 96);
         }
         // They are in flight.
-        while stub.request_count() < 2 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 2);
         ask("ingest", Urgency::Ingest, 9, 1);
         ask("question", Urgency::Query, 8, 1);
     });
@@ -78,9 +75,7 @@ fn bulk_calls_of_clients_are_answered_by_turns() {
             scope.spawn(move || gateway.runtime.block_on(gateway.queues.embed(request)).unwrap());
         };
         ask(1, texts("large", 60));
-        while stub.request_count() < 2 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 2);
         ask(2, texts("small", 5));
     });
     let sent: Vec<String> = stub.requests().iter().flat_map(|seen| seen.texts.clone()).collect();
@@ -100,9 +95,7 @@ fn a_bulk_call_whose_client_has_left_sends_nothing_more() {
     let request = EmbedRequest { cancellation, ..of(&embedder, Urgency::Bulk, "", 1, &texts("text", 50)) };
     let embedded = std::thread::scope(|scope| {
         let asking = scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(request)));
-        while stub.request_count() < 1 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 1);
         drop(waiting);
         stub.hold(false);
         asking.join().unwrap().unwrap()
@@ -131,9 +124,7 @@ fn a_batch_is_neither_halved_nor_sent_again_when_all_its_clients_have_left() {
                 .zip(tokens)
                 .map(|(connection, token)| ask(Urgency::Ingest, connection, token))
                 .collect();
-            while stub.request_count() < 1 {
-                std::thread::yield_now();
-            }
+            until_requests(&stub, 1);
             drop(guards);
             stub.hold(false);
             for thread in asking {

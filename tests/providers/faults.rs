@@ -31,14 +31,13 @@ fn a_batch_refused_for_one_text_is_halved_until_that_text_is_alone() {
         stub.refuse_text("bad", Fault::Status(status));
         let texts: Vec<String> =
             (0..96).map(|i| if i == 37 { "the bad one".into() } else { format!("text {i}") }).collect();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
         assert_eq!(failed(&embedded), [37], "{status}");
         let error: Error = embedded.failed[0].1.clone().into();
         assert!(!error.is_transient(), "{error}");
         assert!(error.to_string().contains(&status.to_string()), "{error}");
-        let good: Vec<&str> = texts.iter().filter(|text| !text.contains("bad")).copied().collect();
-        for (text, got) in good.iter().zip(rows(&embedded)) {
+        let good = texts.iter().filter(|text| !text.contains("bad"));
+        for (text, got) in good.zip(rows(&embedded)) {
             assert!(close(&got, &vector(text, 8)), "{text}");
             assert_eq!(stub.answered(text), 1, "{text} was paid for more than once");
         }
@@ -53,7 +52,6 @@ fn a_provider_that_refuses_everything_is_not_asked_for_each_text() {
     let (stub, gateway, embedder) = start();
     stub.always(Some(Fault::Status(400)));
     let texts: Vec<String> = (0..96).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
     assert_eq!(embedded.failed.len(), 96);
     assert_eq!(stub.request_count(), 2);
@@ -293,7 +291,6 @@ fn a_text_that_a_provider_breaks_on_is_found_and_fails_alone() {
     stub.refuse_text("poison", Fault::Status(500));
     let texts: Vec<String> =
         (0..96).map(|i| if i == 60 { "the poison one".into() } else { format!("text {i}") }).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let embedded = gateway.ask(&embedder, Kind::Document, &texts).unwrap();
     assert_eq!(failed(&embedded), [60]);
     // The provider may be repaired some day, so the text is tried again another time.

@@ -1,7 +1,7 @@
 //! Rates, budgets, and the order of requests.
 
 use crate::stub::{Options, Stub, on_one_day};
-use crate::support::{Gateway, KEY, embedder, request};
+use crate::support::{Gateway, KEY, embedder, request, until_requests};
 use kb_gateway::embed::queue_registry::EmbedRequest;
 use kb_gateway::endpoint::budget::Spent;
 use kb_gateway::turns::Urgency;
@@ -17,11 +17,9 @@ fn stub(latency_ms: u64) -> Stub {
 
 #[test]
 fn no_window_of_time_sees_more_requests_than_the_rate_allows() {
-    let stub = stub(0);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"rpm": 1200, "batch_size": 1}));
     let texts: Vec<String> = (0..60).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     gateway.vectors(&embedder, Kind::Document, &texts);
     let times: Vec<Instant> = stub.requests().iter().map(|seen| seen.at).collect();
     assert_eq!(times.len(), 60);
@@ -33,19 +31,16 @@ fn no_window_of_time_sees_more_requests_than_the_rate_allows() {
 
 #[test]
 fn no_more_requests_are_under_way_than_allowed() {
-    let stub = stub(20);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(20), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 3, "batch_size": 2}));
     let texts: Vec<String> = (0..60).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     gateway.vectors(&embedder, Kind::Document, &texts);
     assert_eq!(stub.in_flight_max(), 3);
 }
 
 #[test]
 fn requests_one_after_the_other_share_a_connection() {
-    let stub = stub(0);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({}));
     for text in ["a", "b", "c", "d", "e"] {
         gateway.vectors(&embedder, Kind::Document, &[text]);
@@ -58,16 +53,12 @@ fn requests_one_after_the_other_share_a_connection() {
 
 #[test]
 fn a_query_goes_ahead_of_the_batches_that_wait() {
-    let stub = stub(50);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(50), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 1, "batch_size": 1}));
     let texts: Vec<String> = (0..40).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     std::thread::scope(|scope| {
         let ingestion = scope.spawn(|| gateway.vectors(&embedder, Kind::Document, &texts));
-        while stub.request_count() < 3 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 3);
         let before = stub.request_count();
         let query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
         let embedded = gateway.runtime.block_on(gateway.queues.embed(query)).unwrap();
@@ -81,8 +72,7 @@ fn a_query_goes_ahead_of_the_batches_that_wait() {
 #[test]
 fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
     on_one_day();
-    let stub = stub(0);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"daily_token_budget": 20, "batch_size": 1}));
     // The stub counts one token per word.
     gateway.vectors(&embedder, Kind::Document, &["one two three four five"]);
@@ -103,7 +93,6 @@ fn a_spent_budget_pauses_the_embedder_until_the_next_day() {
 #[test]
 fn no_request_has_more_tokens_than_a_day_may_spend_or_than_a_part_of_a_minute() {
     let texts: Vec<String> = (0..12).map(|i| format!("text {i} of ten tokens or so, as it seems")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     for (config, most) in [(json!({"daily_token_budget": 140}), 12), (json!({"tpm": 800, "rpm": 60000}), 10)]
     {
         for urgency in [Urgency::Ingest, Urgency::Query] {
@@ -139,7 +128,9 @@ fn no_token_is_lost_in_rounding() {
     let used: u64 = std::thread::scope(|scope| {
         let asking: Vec<_> = texts
             .iter()
-            .map(|text| scope.spawn(|| gateway.ask(&embedder, Kind::Document, &[text]).unwrap().usage.tokens))
+            .map(|text| {
+                scope.spawn(|| gateway.ask(&embedder, Kind::Document, &[*text]).unwrap().usage.tokens)
+            })
             .collect();
         asking.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
@@ -149,16 +140,13 @@ fn no_token_is_lost_in_rounding() {
 
 #[test]
 fn a_query_that_hangs_holds_up_no_ingestion() {
-    let stub = stub(0);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(0), Gateway::new());
     let embedder = embedder(&stub, "openai", json!({"max_concurrency": 2, "timeout_ms": 3000}));
     stub.script(crate::stub::Fault::Never, 1);
     std::thread::scope(|scope| {
         let query = request(&embedder, Kind::Query, Urgency::Query, &["what?"]);
         let hanging = scope.spawn(|| gateway.runtime.block_on(gateway.queues.embed(query)));
-        while stub.request_count() < 1 {
-            std::thread::yield_now();
-        }
+        until_requests(&stub, 1);
         gateway.vectors(&embedder, Kind::Document, &["a", "b"]);
         assert!(!hanging.is_finished(), "ingestion ended only after the query");
         hanging.join().unwrap().unwrap();
@@ -229,7 +217,6 @@ fn a_question_is_sent_first_of_the_requests_that_wait_for_a_rate() {
     // One request a second, for which a hundred wait.
     let embedder = embedder(&stub, "openai", json!({"rpm": 60, "batch_size": 1}));
     let texts: Vec<String> = (0..100).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     gateway.runtime.block_on(async {
         let ingestion = gateway.queues.embed(request(&embedder, Kind::Document, Urgency::Ingest, &texts));
         let bulk = gateway.queues.embed(request(&embedder, Kind::Document, Urgency::Bulk, &texts));
@@ -268,8 +255,7 @@ fn ingestion_leaves_a_part_of_the_days_budget_to_questions() {
 #[test]
 fn unused_endpoints_are_forgotten_but_not_the_spending_of_a_budget() {
     on_one_day();
-    let stub = stub(200);
-    let gateway = Gateway::new();
+    let (stub, gateway) = (stub(200), Gateway::new());
     let free = embedder(&stub, "openai", json!({}));
     let bound = embedder(&stub, "cohere", json!({"daily_token_budget": 7, "rpm": 60000}));
     // One host and key are one account, whatever the rates.

@@ -63,7 +63,7 @@ fn the_page_of_providers_says_where_each_is_and_what_it_is_asked_by_default() {
             Address::Default(url) => format!("`{url}`"),
             Address::Given(_) => "must be given".into(),
         };
-        let model = match (api.model(), api.dimension()) {
+        let model = match (api.facts().model, api.facts().dimension) {
             (Some(model), Some(dimension)) => format!("`{model}` ({dimension})"),
             (Some(_), _) => "none needed; dimension must be given".into(),
             (None, _) => "both must be given".into(),

@@ -34,12 +34,17 @@ impl Gateway {
         Gateway { runtime, queues: Queues::new(settings) }
     }
 
-    pub fn ask(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Result<EmbedReply, Error> {
+    pub fn ask(
+        &self,
+        embedder: &Embedder,
+        kind: Kind,
+        texts: &[impl AsRef<str>],
+    ) -> Result<EmbedReply, Error> {
         self.runtime.block_on(self.queues.embed(request(embedder, kind, Urgency::Ingest, texts)))
     }
 
     /// The vectors of texts all of which get one.
-    pub fn vectors(&self, embedder: &Embedder, kind: Kind, texts: &[&str]) -> Vec<Vec<f32>> {
+    pub fn vectors(&self, embedder: &Embedder, kind: Kind, texts: &[impl AsRef<str>]) -> Vec<Vec<f32>> {
         let embedded = self.ask(embedder, kind, texts).unwrap();
         assert_eq!(embedded.failed, []);
         rows(&embedded)
@@ -53,14 +58,14 @@ impl Gateway {
     }
 }
 
-pub fn request(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]) -> EmbedRequest {
+pub fn request(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[impl AsRef<str>]) -> EmbedRequest {
     let access = Access {
         reference: Some(Reference::Stored("test".into())),
         stored: Some(Secret::new(KEY)),
         host: embedder.base_url.as_deref().and_then(origin),
         spent: Spent::default(),
     };
-    let texts = texts.iter().map(|text| text.to_string()).collect();
+    let texts = texts.iter().map(|text| text.as_ref().to_string()).collect();
     EmbedRequest {
         is_shared: false,
         embedder: embedder.clone(),
@@ -77,6 +82,13 @@ pub fn request(embedder: &Embedder, kind: Kind, urgency: Urgency, texts: &[&str]
 
 pub fn rows(embedded: &EmbedReply) -> Vec<Vec<f32>> {
     embedded.vectors.numbers().chunks(embedded.vectors.dimension).map(<[f32]>::to_vec).collect()
+}
+
+/// Waits until the stub has had this many requests.
+pub fn until_requests(stub: &Stub, count: usize) {
+    while stub.request_count() < count {
+        std::thread::yield_now();
+    }
 }
 
 /// Retries that do not slow a test down.

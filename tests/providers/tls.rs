@@ -55,7 +55,6 @@ fn ask_many_at_once() {
     // The first opens the connection that the others share.
     gateway.vectors(&embedder, Kind::Document, &["the first"]);
     let texts: Vec<String> = (0..15).map(|i| format!("text {i}")).collect();
-    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let request = request(&embedder, Kind::Document, Urgency::Ingest, &texts);
     let embedded = gateway.runtime.block_on(gateway.queues.embed(request)).unwrap();
     assert_eq!(embedded.failed, []);

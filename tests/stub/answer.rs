@@ -149,11 +149,7 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
         Dialect::HuggingFace => list(&mut out, vectors, false, |out, _, vector| write_numbers(out, vector)),
         Dialect::Gemini => {
             put(&mut out, r#"{"embeddings":"#);
-            list(&mut out, vectors, false, |out, _, vector| {
-                put(out, r#"{"values":"#);
-                write_numbers(out, vector);
-                put(out, "}");
-            });
+            list_keyed(&mut out, "values", vectors);
             put(&mut out, "}");
         }
         Dialect::Vertex => {
@@ -196,11 +192,7 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
         Dialect::OpenAiChat | Dialect::OllamaChat => out = write_words(dialect, request, "yes", None),
         Dialect::Http => {
             put(&mut out, r#"{"out":"#);
-            list(&mut out, vectors, false, |out, _, vector| {
-                put(out, r#"{"v":"#);
-                write_numbers(out, vector);
-                put(out, "}");
-            });
+            list_keyed(&mut out, "v", vectors);
             put(&mut out, &format!(r#","n":{tokens}}}"#));
         }
     }
@@ -231,6 +223,15 @@ fn list(
         item(out, place, &vectors[place]);
     }
     out.push(b']');
+}
+
+/// An array of objects that have a vector under this key.
+fn list_keyed(out: &mut Vec<u8>, key: &str, vectors: &[Vec<f32>]) {
+    list(out, vectors, false, |out, _, vector| {
+        put(out, &format!(r#"{{"{key}":"#));
+        write_numbers(out, vector);
+        put(out, "}");
+    });
 }
 
 fn write_numbers(out: &mut Vec<u8>, vector: &[f32]) {

@@ -32,7 +32,7 @@ impl Operation for Exchange<'_> {
 
     fn request(&self) -> HttpRequest {
         let Chat { llm, api, service, .. } = self.chat;
-        HttpRequest { method: "POST".to_string(), url: service.url(), body: api.body(llm, &self.prompt) }
+        HttpRequest::post(service.url(), api.body(llm, &self.prompt))
     }
 
     fn max_reply(&self) -> usize {

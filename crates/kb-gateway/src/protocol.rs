@@ -199,13 +199,44 @@ pub struct Health {
     pub open_breakers: usize,
 }
 
-/// The form of an [`Error`] on the socket.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum WireError {
+/// Defines [`WireError`] from the variants of [`Error`] that are sent with all their fields.
+macro_rules! wire_errors {
+    ($($variant:ident { $($field:ident: $type:ty),+ },)+) => {
+        /// The form of an [`Error`] on the socket.
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+        pub enum WireError {
+            $($variant { $($field: $type),+ },)+
+            Configuration { object: String, problems: Vec<String> },
+            Internal(String),
+        }
+
+        impl From<Error> for WireError {
+            fn from(error: Error) -> Self {
+                match error {
+                    $(Error::$variant { $($field),+ } => WireError::$variant { $($field),+ },)+
+                    Error::Configuration { object, problems, .. } => WireError::Configuration { object, problems },
+                    Error::Internal(message) => WireError::Internal(message),
+                    other => WireError::Internal(other.to_string()),
+                }
+            }
+        }
+
+        impl From<WireError> for Error {
+            fn from(fault: WireError) -> Self {
+                match fault {
+                    $(WireError::$variant { $($field),+ } => Error::$variant { $($field),+ },)+
+                    WireError::Configuration { object, problems } => Error::configuration(object, problems),
+                    WireError::Internal(message) => Error::Internal(message),
+                }
+            }
+        }
+    };
+}
+
+wire_errors! {
     ModelFiles { model: String, problem: String },
     InputTooLong { model: String, tokens: usize, limit: usize },
     Embedding { embedder: String, problem: String },
-    Configuration { object: String, problems: Vec<String> },
     ProviderUnavailable { provider: String, available: String },
     Provider { embedder: String, problem: String, passing: bool },
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
@@ -213,62 +244,6 @@ pub enum WireError {
     ServicePaused { kind: ServiceKind, id: String, problem: String },
     TooLarge { what: String, size: usize, limit: usize },
     Gateway { problem: String },
-    Internal(String),
-}
-
-impl From<Error> for WireError {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::ModelFiles { model, problem } => WireError::ModelFiles { model, problem },
-            Error::InputTooLong { model, tokens, limit } => WireError::InputTooLong { model, tokens, limit },
-            Error::Embedding { embedder, problem } => WireError::Embedding { embedder, problem },
-            Error::Configuration { object, problems, .. } => WireError::Configuration { object, problems },
-            Error::ProviderUnavailable { provider, available } => {
-                WireError::ProviderUnavailable { provider, available }
-            }
-            Error::Provider { embedder, problem, passing } => {
-                WireError::Provider { embedder, problem, passing }
-            }
-            Error::Paused { embedder, problem, retry_after_ms, of_tenant } => {
-                WireError::Paused { embedder, problem, retry_after_ms, of_tenant }
-            }
-            Error::Service { kind, id, problem, passing } => {
-                WireError::Service { kind, id, problem, passing }
-            }
-            Error::ServicePaused { kind, id, problem } => WireError::ServicePaused { kind, id, problem },
-            Error::TooLarge { what, size, limit } => WireError::TooLarge { what, size, limit },
-            Error::Gateway { problem } => WireError::Gateway { problem },
-            Error::Internal(message) => WireError::Internal(message),
-            other => WireError::Internal(other.to_string()),
-        }
-    }
-}
-
-impl From<WireError> for Error {
-    fn from(fault: WireError) -> Self {
-        match fault {
-            WireError::ModelFiles { model, problem } => Error::ModelFiles { model, problem },
-            WireError::InputTooLong { model, tokens, limit } => Error::InputTooLong { model, tokens, limit },
-            WireError::Embedding { embedder, problem } => Error::Embedding { embedder, problem },
-            WireError::Configuration { object, problems } => Error::configuration(object, problems),
-            WireError::ProviderUnavailable { provider, available } => {
-                Error::ProviderUnavailable { provider, available }
-            }
-            WireError::Provider { embedder, problem, passing } => {
-                Error::Provider { embedder, problem, passing }
-            }
-            WireError::Paused { embedder, problem, retry_after_ms, of_tenant } => {
-                Error::Paused { embedder, problem, retry_after_ms, of_tenant }
-            }
-            WireError::Service { kind, id, problem, passing } => {
-                Error::Service { kind, id, problem, passing }
-            }
-            WireError::ServicePaused { kind, id, problem } => Error::ServicePaused { kind, id, problem },
-            WireError::TooLarge { what, size, limit } => Error::TooLarge { what, size, limit },
-            WireError::Gateway { problem } => Error::Gateway { problem },
-            WireError::Internal(message) => Error::Internal(message),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Checks the arguments of a query.
 
 use kb_types::error::{Error, Result};
+use kb_types::named::Named;
 use kb_types::retrieval::MAX_TOP_K;
 use kb_types::syntax::Syntax;
 use kb_types::{Filter, Json, Mode, Preprocess, Retrieval};
@@ -76,11 +77,9 @@ impl Request {
         };
         let filter_keys = filter.iter().flat_map(Filter::metadata_keys).map(str::to_string).collect();
         let filter = filter.filter(|filter| !filter.is_always());
-        let mode = match mode.map(|word| Mode::parse(word).ok_or(word)).transpose() {
+        let mode = match mode.map(Mode::one_of).transpose() {
             Ok(mode) => mode,
-            Err(word) => {
-                return argument("mode", format!("\"{word}\" is not one of dense, keyword, hybrid"));
-            }
+            Err(problem) => return argument("mode", problem),
         };
         let mut options = options.unwrap_or_default();
         let explain = match options.as_object_mut().and_then(|options| options.remove("explain")) {

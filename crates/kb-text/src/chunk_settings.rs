@@ -3,6 +3,7 @@
 use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
 use kb_types::json_reader::Fields;
 use kb_types::marks::Locator;
+use kb_types::named::Named;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -24,29 +25,13 @@ pub enum Strategy {
     None,
 }
 
-impl Strategy {
-    pub fn name(self) -> &'static str {
-        match self {
-            Strategy::Recursive => "recursive",
-            Strategy::Markdown => "markdown",
-            Strategy::Fixed => "fixed",
-            Strategy::Semantic => "semantic",
-            Strategy::None => "none",
-        }
-    }
-
-    /// `recursive_text_splitter` is another name for `recursive`.
-    fn parse(name: &str) -> Option<Self> {
-        match name {
-            "recursive" | "recursive_text_splitter" => Some(Strategy::Recursive),
-            "markdown" => Some(Strategy::Markdown),
-            "fixed" => Some(Strategy::Fixed),
-            "semantic" => Some(Strategy::Semantic),
-            "none" => Some(Strategy::None),
-            _ => None,
-        }
-    }
-}
+kb_types::named!(Strategy {
+    Recursive => "recursive",
+    Markdown => "markdown",
+    Fixed => "fixed",
+    Semantic => "semantic",
+    None => "none",
+});
 
 /// The unit of `size` and `overlap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +40,8 @@ pub enum Unit {
     Tokens,
     Characters,
 }
+
+kb_types::named!(Unit { Tokens => "tokens", Characters => "characters" });
 
 /// A validated chunking setting with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,24 +84,14 @@ impl Chunking {
     /// lists every problem.
     pub fn parse(value: &Value, max_tokens: Option<usize>) -> Result<Self, Vec<String>> {
         let mut fields = Fields::new("chunking", value);
-        let strategy = match fields.text("strategy") {
-            None => Strategy::Recursive,
-            Some(name) => Strategy::parse(&name).unwrap_or_else(|| {
-                fields.problem(
-                    "strategy",
-                    format_args!("\"{name}\" is not one of recursive, markdown, fixed, semantic, none"),
-                );
+        let strategy = match fields.text("strategy").as_deref() {
+            None | Some("recursive_text_splitter") => Strategy::Recursive,
+            Some(name) => Strategy::one_of(name).unwrap_or_else(|problem| {
+                fields.problem("strategy", problem);
                 Strategy::Recursive
             }),
         };
-        let unit = match fields.text("unit").as_deref() {
-            None | Some("tokens") => Unit::Tokens,
-            Some("characters") => Unit::Characters,
-            Some(other) => {
-                fields.problem("unit", format_args!("\"{other}\" is not one of tokens, characters"));
-                Unit::Tokens
-            }
-        };
+        let unit = fields.named("unit").unwrap_or(Unit::Tokens);
         let tokenizer = fields.text("tokenizer");
         if let Some(name) = &tokenizer
             && !crate::tokenizer::is_tiktoken(name)

@@ -7,13 +7,4 @@ pub enum ContextFormat {
     Json,
 }
 
-impl ContextFormat {
-    pub fn parse(word: &str) -> Option<ContextFormat> {
-        match word {
-            "markdown" => Some(ContextFormat::Markdown),
-            "xml" => Some(ContextFormat::Xml),
-            "json" => Some(ContextFormat::Json),
-            _ => None,
-        }
-    }
-}
+crate::named!(ContextFormat { Markdown => "markdown", Xml => "xml", Json => "json" });

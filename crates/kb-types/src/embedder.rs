@@ -4,6 +4,7 @@
 //! in it. Vectors of different fingerprints are never compared.
 
 use crate::json_reader::Fields;
+use crate::named;
 use crate::remote_settings::Remote;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,6 +22,8 @@ pub enum Kind {
     Query,
 }
 
+named!(Kind { Document => "document", Query => "query" });
+
 /// How token vectors become one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -28,6 +31,8 @@ pub enum Pooling {
     Mean,
     Cls,
 }
+
+named!(Pooling { Mean => "mean", Cls => "cls" });
 
 /// The arithmetic in which a local model's layers are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,6 +42,8 @@ pub enum Compute {
     /// Weights and inputs, queries and keys rounded to 8 bits, with a scale for each 32 of them.
     Int8,
 }
+
+named!(Compute { F32 => "f32", Int8 => "int8" });
 
 /// The validated `config` of an embedder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,23 +94,8 @@ impl EmbedderConfig {
         let default = EmbedderConfig::default();
         let config = EmbedderConfig {
             normalize: fields.boolean("normalize").unwrap_or(default.normalize),
-            pooling: match fields.text("pooling").as_deref() {
-                None => None,
-                Some("mean") => Some(Pooling::Mean),
-                Some("cls") => Some(Pooling::Cls),
-                Some(other) => {
-                    fields.problem("pooling", format_args!("\"{other}\" is not one of mean, cls"));
-                    None
-                }
-            },
-            compute: match fields.text("compute").as_deref() {
-                None | Some("f32") => Compute::F32,
-                Some("int8") => Compute::Int8,
-                Some(other) => {
-                    fields.problem("compute", format_args!("\"{other}\" is not one of f32, int8"));
-                    Compute::F32
-                }
-            },
+            pooling: fields.named("pooling"),
+            compute: fields.named("compute").unwrap_or(default.compute),
             query_prefix: prefix(&mut fields, "query_prefix"),
             document_prefix: prefix(&mut fields, "document_prefix"),
             truncate: fields.boolean("truncate").unwrap_or(default.truncate),

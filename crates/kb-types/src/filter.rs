@@ -73,19 +73,9 @@ pub enum IndexType {
     Timestamp,
 }
 
+crate::named!(IndexType { Text => "text", Number => "number", Timestamp => "timestamp" });
+
 impl IndexType {
-    pub fn name(self) -> &'static str {
-        match self {
-            IndexType::Text => "text",
-            IndexType::Number => "number",
-            IndexType::Timestamp => "timestamp",
-        }
-    }
-
-    pub fn parse(name: &str) -> Option<IndexType> {
-        [IndexType::Text, IndexType::Number, IndexType::Timestamp].into_iter().find(|t| t.name() == name)
-    }
-
     /// The type of the index that serves comparisons with this bound.
     pub fn of(bound: &Bound) -> IndexType {
         match bound {

@@ -1,5 +1,6 @@
 //! Reads a JSON object key by key, and collects all problems instead of stopping at the first.
 
+use super::named::Named;
 use serde_json::{Map, Value};
 
 /// A JSON configuration that is being read. Problems are collected, and [`Fields::finish`] adds one for each
@@ -53,6 +54,12 @@ impl<'a> Fields<'a> {
                 None
             }
         }
+    }
+
+    /// A value by its name.
+    pub fn named<T: Named>(&mut self, key: &'static str) -> Option<T> {
+        let name = self.text(key)?;
+        T::one_of(&name).map_err(|problem| self.problem(key, problem)).ok()
     }
 
     /// A required string. Where it is missing, the result is '' and a problem is added.

@@ -22,6 +22,7 @@ pub mod judgement;
 pub mod llm;
 pub mod marks;
 mod missing;
+pub mod named;
 pub mod passage;
 pub mod preprocess;
 mod prompt;

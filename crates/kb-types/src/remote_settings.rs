@@ -32,6 +32,8 @@ pub enum EncodingFormat {
     Base64,
 }
 
+crate::named!(EncodingFormat { Float => "float", Base64 => "base64" });
+
 /// Limits, addresses and dialect of a remote provider. None means that a setting was not given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Remote {
@@ -161,16 +163,7 @@ impl Remote {
                 .map_or(default.max_concurrency, |n| n as usize),
             path: fields.text("path").filter(|path| check_path(fields, path)),
             headers: parse_headers(fields),
-            encoding_format: match fields.text("encoding_format").as_deref() {
-                None => None,
-                Some("float") => Some(EncodingFormat::Float),
-                Some("base64") => Some(EncodingFormat::Base64),
-                Some(other) => {
-                    fields
-                        .problem("encoding_format", format_args!("\"{other}\" is not one of float, base64"));
-                    None
-                }
-            },
+            encoding_format: fields.named("encoding_format"),
             api_version: fields.text("api_version").filter(|version| check_version(fields, version)),
             document_task: fields.text("document_task"),
             query_task: fields.text("query_task"),

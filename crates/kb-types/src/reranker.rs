@@ -22,6 +22,8 @@ pub enum Scoring {
     Single,
 }
 
+crate::named!(Scoring { Batch => "batch", Single => "single" });
+
 /// The validated `config` of a reranker.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RerankerConfig {
@@ -60,14 +62,7 @@ impl RerankerConfig {
             max_chars: fields.integer("max_chars", 1, 100_000).map_or(MAX_CHARS, |n| n as usize),
             max_input_tokens: fields.integer("max_input_tokens", 8, 1_000_000).map(|n| n as usize),
             llm: fields.text("llm"),
-            scoring: match fields.text("scoring").as_deref() {
-                None | Some("batch") => Scoring::Batch,
-                Some("single") => Scoring::Single,
-                Some(other) => {
-                    fields.problem("scoring", format_args!("\"{other}\" is not one of batch, single"));
-                    Scoring::Batch
-                }
-            },
+            scoring: fields.named("scoring").unwrap_or(Scoring::Batch),
             remote: Remote::parse(&mut fields),
         };
         let problems = fields.finish();

@@ -130,33 +130,9 @@ pub struct Weights {
     pub keyword: f64,
 }
 
-/// Defines an enum whose values are words of a fixed list.
-macro_rules! words {
-    ($type:ident { $($word:literal => $value:ident),+ }) => {
-        impl $type {
-            pub fn parse(word: &str) -> Option<$type> {
-                match word {
-                    $($word => Some($type::$value),)+
-                    _ => None,
-                }
-            }
-
-            /// Reads a word, or adds a problem where it is not in the list.
-            fn field(fields: &mut Fields, key: &'static str) -> Option<$type> {
-                let word = fields.text(key)?;
-                let known = $type::parse(&word);
-                if known.is_none() {
-                    fields.problem(key, format_args!("\"{word}\" is not one of {}", [$($word),+].join(", ")));
-                }
-                known
-            }
-        }
-    };
-}
-
-words!(Mode { "dense" => Dense, "keyword" => Keyword, "hybrid" => Hybrid });
-words!(OnError { "error" => Error, "keyword" => Keyword });
-words!(Fusion { "z_score" => ZScore, "rrf" => Rrf, "score" => Score });
+crate::named!(Mode { Dense => "dense", Keyword => "keyword", Hybrid => "hybrid" });
+crate::named!(OnError { Error => "error", Keyword => "keyword" });
+crate::named!(Fusion { ZScore => "z_score", Rrf => "rrf", Score => "score" });
 
 impl Default for Retrieval {
     fn default() -> Self {
@@ -277,8 +253,8 @@ impl Retrieval {
             Some(None) => self.ef_search = Some(EfSearch::Auto(Auto::Auto)),
             None => {}
         }
-        self.on_error = OnError::field(fields, "on_error").unwrap_or(self.on_error);
-        self.mode = Mode::field(fields, "mode").unwrap_or(self.mode);
+        self.on_error = fields.named("on_error").unwrap_or(self.on_error);
+        self.mode = fields.named("mode").unwrap_or(self.mode);
         Syntax::read(&mut self.syntax, fields);
         if let Some(value) = fields.object("bm25") {
             let mut inner = Fields::new("bm25", &value);
@@ -310,7 +286,7 @@ impl Bm25 {
 
 impl Hybrid {
     fn read(&mut self, fields: &mut Fields) {
-        let fusion = Fusion::field(fields, "fusion");
+        let fusion = fields.named("fusion");
         let k = fields.number("k", 0.0, 1e6);
         self.k = k.unwrap_or(self.k);
         self.alpha = fields.number("alpha", 0.0, 1.0).unwrap_or(self.alpha);

@@ -1,6 +1,7 @@
 //! The states of rows, and their names in the tables.
 
 use crate::error::{Error, Result};
+use crate::named;
 
 /// The state of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,21 +14,7 @@ pub enum BuildState {
     Old,
 }
 
-impl BuildState {
-    pub fn name(self) -> &'static str {
-        match self {
-            BuildState::Live => "live",
-            BuildState::Next => "next",
-            BuildState::Old => "old",
-        }
-    }
-
-    /// Reads a stored name.
-    pub fn stored(name: &str) -> Result<Self> {
-        let all = [BuildState::Live, BuildState::Next, BuildState::Old];
-        all.into_iter().find(|state| state.name() == name).ok_or_else(|| unknown("build", name))
-    }
-}
+named!(BuildState { Live => "live", Next => "next", Old => "old" });
 
 /// The state of a run of kb.ingest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,21 +24,7 @@ pub enum RunState {
     Failed,
 }
 
-impl RunState {
-    pub fn name(self) -> &'static str {
-        match self {
-            RunState::Running => "running",
-            RunState::Done => "done",
-            RunState::Failed => "failed",
-        }
-    }
-
-    /// Reads a stored name.
-    pub fn stored(name: &str) -> Result<Self> {
-        let all = [RunState::Running, RunState::Done, RunState::Failed];
-        all.into_iter().find(|state| state.name() == name).ok_or_else(|| unknown("run", name))
-    }
-}
+named!(RunState { Running => "running", Done => "done", Failed => "failed" });
 
 /// What a run of kb.ingest does with documents that exist already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,25 +35,7 @@ pub enum RunStrategy {
     Replace,
 }
 
-impl RunStrategy {
-    pub fn name(self) -> &'static str {
-        match self {
-            RunStrategy::Upsert => "upsert",
-            RunStrategy::Replace => "replace",
-        }
-    }
-
-    pub fn parse(name: &str) -> Result<Self> {
-        match name {
-            "upsert" => Ok(RunStrategy::Upsert),
-            "replace" => Ok(RunStrategy::Replace),
-            other => Err(Error::Argument {
-                argument: "strategy",
-                problem: format!("\"{other}\" is not one of upsert, replace"),
-            }),
-        }
-    }
-}
+named!(RunStrategy { Upsert => "upsert", Replace => "replace" });
 
 /// The priority of a job. Lower numbers are claimed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -117,16 +72,4 @@ pub enum PutStatus {
     Skipped,
 }
 
-impl PutStatus {
-    pub fn name(self) -> &'static str {
-        match self {
-            PutStatus::Added => "added",
-            PutStatus::Updated => "updated",
-            PutStatus::Skipped => "skipped",
-        }
-    }
-}
-
-fn unknown(of: &str, name: &str) -> Error {
-    Error::Internal(format!("state \"{name}\" of a {of}"))
-}
+named!(PutStatus { Added => "added", Updated => "updated", Skipped => "skipped" });

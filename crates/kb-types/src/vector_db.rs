@@ -1,6 +1,8 @@
 //! The configuration of where vectors are stored: type, metric, element type and index parameters.
 
 use crate::json_reader::Fields;
+use crate::named;
+use crate::named::Named;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,22 +15,15 @@ pub enum VectorDbType {
     Memory,
 }
 
-impl VectorDbType {
-    pub fn name(self) -> &'static str {
-        match self {
-            VectorDbType::Pgvector => "pgvector",
-            VectorDbType::Memory => "memory",
-        }
-    }
+named!(VectorDbType { Pgvector => "pgvector", Memory => "memory" });
 
+impl VectorDbType {
     pub fn parse(name: &str) -> Result<Self, String> {
         match name {
-            "pgvector" => Ok(VectorDbType::Pgvector),
-            "memory" => Ok(VectorDbType::Memory),
             "qdrant" => {
                 Err("type \"qdrant\" is not available in this version of kb; use pgvector or memory".into())
             }
-            other => Err(format!("type \"{other}\" is not one of pgvector, memory")),
+            other => VectorDbType::one_of(other).map_err(|problem| format!("type {problem}")),
         }
     }
 }
@@ -42,22 +37,11 @@ pub enum Metric {
     Ip,
 }
 
-impl Metric {
-    pub fn name(self) -> &'static str {
-        match self {
-            Metric::Cosine => "cosine",
-            Metric::L2 => "l2",
-            Metric::Ip => "ip",
-        }
-    }
+named!(Metric { Cosine => "cosine", L2 => "l2", Ip => "ip" });
 
+impl Metric {
     pub fn parse(name: &str) -> Result<Self, String> {
-        match name {
-            "cosine" => Ok(Metric::Cosine),
-            "l2" => Ok(Metric::L2),
-            "ip" => Ok(Metric::Ip),
-            other => Err(format!("metric \"{other}\" is not one of cosine, l2, ip")),
-        }
+        Metric::one_of(name).map_err(|problem| format!("metric {problem}"))
     }
 
     /// The lower bound of scores.
@@ -122,19 +106,14 @@ pub const VECTOR_MAX_DIMENSION: usize = 2000;
 /// The most dimensions of a `halfvec` that pgvector's HNSW can index.
 pub const HALFVEC_MAX_DIMENSION: usize = 4000;
 
+named!(Element { Vector => "vector", Halfvec => "halfvec" });
+
 impl Element {
     /// A number as an element of this type holds it.
     pub fn held(self, number: f32) -> f32 {
         match self {
             Element::Vector => number,
             Element::Halfvec => half::f16::from_f32(number).to_f32(),
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Element::Vector => "vector",
-            Element::Halfvec => "halfvec",
         }
     }
 
@@ -232,15 +211,7 @@ impl VectorDbConfig {
             m,
             ef_construction,
             min_rows: fields.integer("min_rows", 0, i64::MAX).map_or(default.min_rows, |n| n as usize),
-            element: match fields.text("element").as_deref() {
-                None => None,
-                Some("vector") => Some(Element::Vector),
-                Some("halfvec") => Some(Element::Halfvec),
-                Some(other) => {
-                    fields.problem("element", format_args!("\"{other}\" is not one of vector, halfvec"));
-                    None
-                }
-            },
+            element: fields.named("element"),
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(config) } else { Err(problems) }

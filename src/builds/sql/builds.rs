@@ -9,6 +9,7 @@ use crate::vectors::VectorDb;
 use kb_text::chunk_settings::Chunking;
 use kb_types::Preprocess;
 use kb_types::error::{Error, Result};
+use kb_types::named::Named;
 use kb_types::row_states::BuildState;
 use pgrx::JsonB;
 use serde_json::Value;
@@ -58,7 +59,7 @@ impl FromColumn for BuildState {
     type Stored = String;
 
     fn from_stored(stored: String) -> Result<Self, String> {
-        BuildState::stored(&stored).map_err(|error| error.to_string())
+        BuildState::one_of(&stored)
     }
 }
 

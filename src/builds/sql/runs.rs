@@ -3,13 +3,14 @@
 use crate::pg::row::FromColumn;
 use crate::pg::spi::{self, Arg, Row};
 use kb_types::error::{Error, Result};
+use kb_types::named::Named;
 use kb_types::row_states::{RunState, RunStrategy};
 
 impl FromColumn for RunState {
     type Stored = String;
 
     fn from_stored(stored: String) -> Result<Self, String> {
-        RunState::stored(&stored).map_err(|error| error.to_string())
+        RunState::one_of(&stored)
     }
 }
 
@@ -63,27 +64,23 @@ pub fn finish(run_no: i64, state: RunState, error: Option<&str>) -> Result<()> {
 /// The number of documents that failed in a run.
 pub fn failed(run_no: i64) -> Result<i64> {
     let failed = "SELECT failed FROM kb.runs WHERE run_no = $1";
-    Ok(spi::write_one(failed, &[Arg::Long(run_no)], Row::only)?.unwrap_or(0))
+    spi::write_value(failed, &[Arg::Long(run_no)])
 }
 
 /// Whether a run of this knowledge base is under way.
 pub fn is_running(kb_no: i64) -> Result<bool> {
-    let found = spi::read_one(
+    spi::read_value(
         "SELECT EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND state = 'running')",
         &[Arg::Long(kb_no)],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 /// Whether any run is under way, or any old build waits to be swept.
 pub fn any_housekeeping() -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         "SELECT EXISTS (SELECT FROM kb.runs WHERE state = 'running') OR EXISTS (SELECT FROM kb.builds WHERE state = 'old')",
         &[],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 /// The knowledge base of a run, if the caller may see it, also if this statement started the run.

@@ -289,13 +289,13 @@ pub fn failed() -> Result<(i64, i64)> {
 /// The number of documents of a knowledge base.
 pub fn count(kb_no: i64) -> Result<i64> {
     let sql = "SELECT count(*) FROM kb.documents WHERE kb_no = $1";
-    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], Row::only::<i64>)?.unwrap_or(0))
+    spi::write_value(sql, &[Arg::Long(kb_no)])
 }
 
 /// Whether a knowledge base has documents of any tenant, under the caller's snapshot. Must run as the owner.
 pub fn any(kb_no: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM kb.documents WHERE kb_no = $1)";
-    Ok(spi::read_one(sql, &[Arg::Long(kb_no)], Row::only)?.unwrap_or(false))
+    spi::read_value(sql, &[Arg::Long(kb_no)])
 }
 
 /// The number of the documents that kb.ingest would process, and the length of their texts: documents that

@@ -11,10 +11,11 @@
 //! shortened values, so that no document is too large for them; the condition itself decides.
 
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, Row, literal, quote};
+use crate::pg::spi::{self, Arg, literal, quote};
 use kb_types::Filter;
 use kb_types::error::Result;
 use kb_types::filter::IndexType;
+use kb_types::named::Named;
 
 /// The most indexes on different keys and types of all tenants together.
 pub const MOST: i64 = 32;
@@ -73,7 +74,7 @@ pub fn of_filter(kb_no: i64, filter: &Filter) -> Result<Vec<MetadataIndex>> {
         |row| Ok((row.get("key")?, row.get("type")?)),
     )?;
     let read =
-        |(key, name): (String, String)| Some(MetadataIndex { key, index_type: IndexType::parse(&name)? });
+        |(key, name): (String, String)| Some(MetadataIndex { key, index_type: IndexType::named(&name)? });
     Ok(found.into_iter().filter_map(read).collect())
 }
 
@@ -88,22 +89,18 @@ pub fn lock() -> Result<()> {
 
 /// Whether any knowledge base wants an index on this key and type. Must run as the owner.
 pub fn is_wanted(index: &MetadataIndex) -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.key = $1 AND m.type = $2)",
         &[Arg::Text(&index.key), Arg::Text(index.index_type.name())],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 /// Whether a knowledge base of a tenant wants an index on this key and type. Must run as the owner.
 pub fn is_wanted_by(tenant_id: &str, index: &MetadataIndex) -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         "SELECT EXISTS (SELECT FROM kb.metadata_indexes m WHERE m.tenant_id = $1 AND m.key = $2 AND m.type = $3)",
         &[Arg::Text(tenant_id), Arg::Text(&index.key), Arg::Text(index.index_type.name())],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 /// The keys and types that are wanted, each once, however many knowledge bases want it; the statement steps
@@ -117,8 +114,7 @@ const WANTED: &str = "WITH RECURSIVE w AS (
 
 /// The number of indexes. Must run as the owner.
 pub fn count() -> Result<i64> {
-    let found = spi::write_one(&format!("{WANTED} SELECT count(*) FROM w"), &[], Row::only)?;
-    Ok(found.unwrap_or(0))
+    spi::write_value(&format!("{WANTED} SELECT count(*) FROM w"), &[])
 }
 
 /// Returns false if the row existed already. Must run as the owner.
@@ -171,7 +167,7 @@ pub fn tasks() -> Result<Vec<IndexTask>> {
     );
     spi::write(&sql, &[], |row| {
         let (key, type_name): (Option<String>, Option<String>) = (row.get("key")?, row.get("type")?);
-        let index_type = type_name.as_deref().and_then(IndexType::parse);
+        let index_type = type_name.as_deref().and_then(IndexType::named);
         Ok(IndexTask {
             name: row.get("name")?,
             wanted: key.zip(index_type),

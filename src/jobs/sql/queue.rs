@@ -365,7 +365,7 @@ pub fn job(row: &Row) -> Result<Job> {
 
 /// Whether any job exists, due or not.
 pub fn any() -> Result<bool> {
-    Ok(spi::write_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], Row::only::<bool>)?.unwrap_or(false))
+    spi::write_value("SELECT EXISTS (SELECT FROM kb.jobs)", &[])
 }
 
 /// Whether the caller can see any job. Works on a standby.
@@ -374,31 +374,27 @@ pub fn any_visible() -> Result<bool> {
     if index_lookup::count(c"jobs", c"jobs_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
-    Ok(spi::read_one("SELECT EXISTS (SELECT FROM kb.jobs)", &[], Row::only::<bool>)?.unwrap_or(false))
+    spi::read_value("SELECT EXISTS (SELECT FROM kb.jobs)", &[])
 }
 
 /// Whether this transaction has enqueued a job or begun a run, other than in a savepoint that was rolled
 /// back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         &format!(
             "SELECT EXISTS (SELECT FROM kb.jobs WHERE kb_no = $1 AND {IS_UNCOMMITTED})
                  OR EXISTS (SELECT FROM kb.runs WHERE kb_no = $1 AND {IS_UNCOMMITTED})"
         ),
         &[Arg::Long(kb_no)],
-        Row::only::<bool>,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 /// The number of jobs of a knowledge base, counted up to 1,000.
 pub fn waiting(kb_no: i64) -> Result<i64> {
-    let found = spi::read_one(
+    spi::read_value(
         "SELECT count(*) FROM (SELECT FROM kb.jobs WHERE kb_no = $1 LIMIT 1000) t",
         &[Arg::Long(kb_no)],
-        Row::only::<i64>,
-    )?;
-    Ok(found.unwrap_or(0))
+    )
 }
 
 /// The errors after which documents that the caller can see are waiting to be tried again, the most frequent

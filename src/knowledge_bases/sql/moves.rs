@@ -18,12 +18,10 @@ pub fn lock_builds(kb_no: i64) -> Result<()> {
 
 /// Whether a tenant has a knowledge base with this id.
 pub fn has(tenant_id: &str, id: &str) -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         "SELECT EXISTS (SELECT FROM kb.knowledge_bases WHERE tenant_id = $1 AND id = $2)",
         &[Arg::Text(tenant_id), Arg::Text(id)],
-        Row::only,
-    )?;
-    Ok(found == Some(true))
+    )
 }
 
 /// The external_id of a document that both tenants have in a knowledge base, of which there would be two.

@@ -67,26 +67,37 @@ pub fn backfill(source_no: i64, mut asks_published: bool, spent: &mut Duration) 
         if txn::in_txn(|| queue::waiting(source.kb_no))? >= BACKFILL_BELOW {
             return Ok(());
         }
-        let mut page = |asked| txn::in_txn(|| backfill_page(source_no, asked, &mut *spent));
-        let mut result = page(asks_published);
-        if asks_published && result.as_ref().is_err_and(|error| !error.is_lock()) {
-            // The condition fails, or takes too long: whether they are published is found out row by row.
-            asks_published = false;
-            result = page(asks_published);
-        }
-        if let Err(error) = result {
-            // The error does not pass by itself, so nobody may have to wait for these rows. Attaching the
-            // table again begins anew.
-            if !error.is_transient() {
-                txn::in_txn(|| {
-                    catalog::set_error(source_no, Some(&told(&error)))?;
-                    catalog::set_backfill(&source, None)
-                })?;
-            }
-            return Err(error);
-        }
+        let page = |asked| backfill_page(source_no, asked, &mut *spent);
+        // Attaching the table again begins anew.
+        let give_up = || catalog::set_backfill(&source, None);
+        next_page(source_no, &mut asks_published, page, give_up)?;
     }
     Ok(())
+}
+
+/// Enqueues a page of rows. If the condition fails, or takes too long, this page and those after it find out
+/// row by row what is published. After an error that does not pass by itself, `give_up` makes sure that
+/// nobody has to wait for these rows.
+fn next_page(
+    source_no: i64,
+    asks_published: &mut bool,
+    mut page: impl FnMut(bool) -> Result<()>,
+    give_up: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let mut result = txn::in_txn(|| page(*asks_published));
+    if *asks_published && result.as_ref().is_err_and(|error| !error.is_lock()) {
+        *asks_published = false;
+        result = txn::in_txn(|| page(false));
+    }
+    if let Err(error) = &result
+        && !error.is_transient()
+    {
+        txn::in_txn(|| {
+            catalog::set_error(source_no, Some(&told(error)))?;
+            give_up()
+        })?;
+    }
+    result
 }
 
 fn backfill_page(source_no: i64, asks_published: bool, spent: &mut Duration) -> Result<()> {
@@ -109,22 +120,9 @@ pub fn fill(source_no: i64, mut asks_published: bool, spent: &mut Duration) -> R
         if txn::in_txn(|| queue::waiting(source.kb_no))? >= BACKFILL_BELOW {
             return Ok(());
         }
-        let mut page = |asked| txn::in_txn(|| fill_page(source_no, &filled, asked, &mut *spent));
-        let mut result = page(asks_published);
-        if asks_published && result.as_ref().is_err_and(|error| !error.is_lock()) {
-            asks_published = false;
-            result = page(asks_published);
-        }
-        if let Err(error) = result {
-            // As in `backfill`.
-            if !error.is_transient() {
-                txn::in_txn(|| {
-                    catalog::set_error(source_no, Some(&told(&error)))?;
-                    changes::delete(source_no, &[filled.change_id])
-                })?;
-            }
-            return Err(error);
-        }
+        let page = |asked| fill_page(source_no, &filled, asked, &mut *spent);
+        let give_up = || changes::delete(source_no, &[filled.change_id]);
+        next_page(source_no, &mut asks_published, page, give_up)?;
     }
     Ok(())
 }

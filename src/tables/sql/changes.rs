@@ -7,6 +7,7 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::{BY_HASH, BY_INDEX, BY_LOOKUPS, IN_ORDER, IS_UNCOMMITTED};
 use kb_types::error::Result;
+use kb_types::named::Named;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
@@ -25,25 +26,19 @@ pub enum What {
     Filled,
 }
 
-impl What {
-    fn name(self) -> &'static str {
-        match self {
-            What::Changed => "changed",
-            What::Gone => "gone",
-            What::Truncated => "truncated",
-            What::Partitions => "partitions",
-            What::Filled => "filled",
-        }
-    }
-}
+kb_types::named!(What {
+    Changed => "changed",
+    Gone => "gone",
+    Truncated => "truncated",
+    Partitions => "partitions",
+    Filled => "filled",
+});
 
 impl FromColumn for What {
     type Stored = String;
 
     fn from_stored(name: String) -> Result<What, String> {
-        let all = [What::Changed, What::Gone, What::Truncated, What::Partitions, What::Filled];
-        let found = all.into_iter().find(|what| what.name() == name);
-        found.ok_or_else(|| format!("change \"{name}\""))
+        What::one_of(&name)
     }
 }
 
@@ -222,16 +217,11 @@ pub fn waiting(kb_no: i64, tenants: Option<&[String]>) -> Result<bool> {
     let of_tenants = if tenants.is_some() { "AND (c.tenants = '{}' OR c.tenants && $2)" } else { "" };
     let mut arguments = vec![Arg::Long(kb_no)];
     arguments.extend(tenants.map(Arg::Texts));
-    let found = spi::read_one(
-        &format!(
+    spi::read_value(&format!(
             "SELECT EXISTS (SELECT FROM kb.sources s WHERE s.kb_no = $1 AND (s.backfill IS NOT NULL
                  OR (SELECT c.change_id FROM kb.changes c WHERE c.source_no = s.source_no {of_tenants} LIMIT 1)
                      IS NOT NULL))"
-        ),
-        &arguments,
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+        ), &arguments)
 }
 
 /// Whether any row is waiting to be processed.
@@ -240,28 +230,18 @@ pub fn any_waiting() -> Result<bool> {
     if index_lookup::count(c"sources", c"sources_pkey", &[], 1) == Some(0) {
         return Ok(false);
     }
-    let found = spi::read_one(
-        "SELECT EXISTS (SELECT FROM kb.changes c WHERE (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no))
-             OR EXISTS (SELECT FROM kb.sources WHERE backfill IS NOT NULL)",
-        &[],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    spi::read_value("SELECT EXISTS (SELECT FROM kb.changes c WHERE (SELECT true FROM kb.sources s WHERE s.source_no = c.source_no))
+             OR EXISTS (SELECT FROM kb.sources WHERE backfill IS NOT NULL)", &[])
 }
 
 /// Whether this transaction has recorded changes for a knowledge base, or attached a table to it, and has not
 /// rolled that back.
 pub fn any_uncommitted(kb_no: i64) -> Result<bool> {
-    let found = spi::write_one(
-        &format!(
+    spi::write_value(&format!(
             "SELECT EXISTS (SELECT FROM kb.changes WHERE {IS_UNCOMMITTED} AND source_no = ANY (ARRAY(
                  SELECT source_no FROM kb.sources WHERE kb_no = $1)))
                  OR EXISTS (SELECT FROM kb.sources WHERE kb_no = $1 AND backfill IS NOT NULL AND {IS_UNCOMMITTED})"
-        ),
-        &[Arg::Long(kb_no)],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+        ), &[Arg::Long(kb_no)])
 }
 
 /// Whether changes of rows of these sources may be recorded. Works on a standby.

@@ -149,12 +149,7 @@ pub fn delete_some(source_no: i64, limit: usize) -> Result<u64> {
 
 /// Whether a source has any document.
 pub fn any(source_no: i64) -> Result<bool> {
-    let found = spi::write_one(
-        "SELECT EXISTS (SELECT FROM kb.documents WHERE source_no = $1)",
-        &[Arg::Long(source_no)],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    spi::write_value("SELECT EXISTS (SELECT FROM kb.documents WHERE source_no = $1)", &[Arg::Long(source_no)])
 }
 
 from_row! {

@@ -1,6 +1,6 @@
 //! kb.tenant_roles: the tenants for which roles may act, and the tenant for which the session acts.
 
-use crate::pg::spi::{self, Arg, Row};
+use crate::pg::spi::{self, Arg};
 use crate::pg::{role, tenant_roles};
 use crate::settings;
 use kb_types::error::{Error, Result};
@@ -60,13 +60,11 @@ pub fn may_act_for(role: &str, tenant: &str) -> bool {
 /// Binds a role to a tenant. Returns false if it was bound already. Must run as the owner.
 pub fn bind(role_name: &str, tenant_id: &str) -> Result<bool> {
     // The role of this name may not be the one that was bound; the trigger finds out.
-    let is_new = spi::write_one(
+    spi::write_value(
         "INSERT INTO kb.tenant_roles AS t (role_name, tenant_id) VALUES ($1::name, $2)
          ON CONFLICT (role_name, tenant_id) DO UPDATE SET role = EXCLUDED.role RETURNING t.xmax = 0",
         &[Arg::Text(role_name), Arg::Text(tenant_id)],
-        Row::only,
-    )?;
-    Ok(is_new == Some(true))
+    )
 }
 
 /// Removes a role's binding to a tenant, or all of its bindings for None. Returns the number of bindings

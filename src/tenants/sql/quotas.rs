@@ -216,8 +216,7 @@ pub fn settle(tenant_id: &str) -> Result<()> {
 
 /// Whether the counts of some quota are not exact yet.
 pub fn any_unsettled() -> Result<bool> {
-    let found = spi::read_one("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[], Row::only)?;
-    Ok(found.unwrap_or(false))
+    spi::read_value("SELECT EXISTS (SELECT FROM kb.quotas WHERE NOT is_settled)", &[])
 }
 
 /// The number of things of a kind that a tenant has, up to `most`. Must run as the owner.

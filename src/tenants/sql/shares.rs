@@ -45,7 +45,7 @@ pub fn owner(tenant_id: &str, kb_no: i64) -> Result<Option<String>> {
 /// Whether a knowledge base is shared with any tenant. Must run as its owner.
 pub fn any(kb_no: i64) -> Result<bool> {
     let sql = "SELECT EXISTS (SELECT FROM kb.shares WHERE kb_no = $1)";
-    Ok(spi::write_one(sql, &[Arg::Long(kb_no)], Row::only)?.unwrap_or(false))
+    spi::write_value(sql, &[Arg::Long(kb_no)])
 }
 
 /// Shares a knowledge base of the tenant that owns it with another tenant. Returns false if it was shared

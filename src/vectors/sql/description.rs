@@ -74,8 +74,7 @@ impl VectorDb {
     /// Whether the table exists and has held rows since it was created or emptied.
     pub fn has_pages(&self) -> Result<bool> {
         let sql = "SELECT pg_catalog.pg_relation_size(pg_catalog.to_regclass('kb.' || pg_catalog.quote_ident($1))) > 0";
-        let found = spi::write_one(sql, &[Arg::Text(&self.table_name)], Row::only::<Option<bool>>)?;
-        Ok(found.flatten().unwrap_or(false))
+        spi::write_value(sql, &[Arg::Text(&self.table_name)])
     }
 
     /// The columns in an INSERT.

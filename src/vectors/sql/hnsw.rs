@@ -213,29 +213,19 @@ impl Table {
 
     /// Whether a session holds or awaits an exclusive lock on the table, in order to drop it, for example.
     pub fn is_locked_exclusively(&self) -> Result<bool> {
-        let found = spi::write_one(
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class t ON t.oid = l.relation
+        spi::write_value("SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class t ON t.oid = l.relation
              WHERE t.relname = $1 AND t.relnamespace = 'kb'::regnamespace
                AND l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
-               AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
-        &[Arg::Text(&self.vector_db.table_name)],
-        Row::only::<bool>,
-    )?;
-        Ok(found.unwrap_or(false))
+               AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))", &[Arg::Text(&self.vector_db.table_name)])
     }
 
     /// Whether autovacuum works on the table. A session that waits for its lock cancels it.
     pub fn is_vacuumed(&self) -> Result<bool> {
-        let found = spi::write_one(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
+        spi::write_value("SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
                  JOIN pg_catalog.pg_class t ON t.oid = l.relation AND t.relname = $1 AND t.relnamespace = 'kb'::regnamespace
                  JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.backend_type = 'autovacuum worker'
                  WHERE l.mode = 'ShareUpdateExclusiveLock' AND l.granted
-                   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))",
-            &[Arg::Text(&self.vector_db.table_name)],
-            Row::only::<bool>,
-        )?;
-        Ok(found.unwrap_or(false))
+                   AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()))", &[Arg::Text(&self.vector_db.table_name)])
     }
 
     /// The statement that creates an index without blocking writers.
@@ -380,13 +370,11 @@ pub fn waiting_builders() -> Result<Vec<i32>> {
 
 /// Whether indexers of other databases run.
 pub fn has_other_builders() -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         "SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
              WHERE a.backend_type = 'kb indexer' AND a.datname <> pg_catalog.current_database())",
         &[],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 /// Ends the merge of a table's segments, if one is being built.

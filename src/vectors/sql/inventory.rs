@@ -70,12 +70,10 @@ pub fn owned(kb_no: i64) -> Result<Vec<VectorDb>> {
 impl VectorDb {
     /// The number of builds of any tenant that have vectors in it. Must run as the owner.
     pub fn builds(&self) -> Result<i64> {
-        let builds = spi::write_one(
+        spi::write_value(
             "SELECT count(*) FROM kb.builds WHERE table_name = $1",
             &[Arg::Text(&self.table_name)],
-            Row::only::<i64>,
-        )?;
-        Ok(builds.unwrap_or(0))
+        )
     }
 }
 
@@ -147,7 +145,7 @@ pub fn attach_restored() -> Result<bool> {
 /// Whether a restore has not ended yet: it creates triggers and then, last, policies, in the order of their
 /// names. (In an earlier development version the last one was tenant_write.)
 pub fn is_being_restored() -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         &format!(
             "SELECT EXISTS (SELECT {UNATTACHED} AND t.relkind = 'r' AND NOT (t.relrowsecurity
                  AND {}
@@ -156,9 +154,7 @@ pub fn is_being_restored() -> Result<bool> {
             checks_vectors("t.oid")
         ),
         &[],
-        Row::only,
-    )?;
-    Ok(found.unwrap_or(false))
+    )
 }
 
 impl VectorDb {

@@ -44,12 +44,10 @@ pub fn size(build_no: i64) -> Result<Size> {
     let Some((table, is_shared, is_indexed)) = found else { return Ok(Size::Small) };
     let least = table.config.min_rows.max(1) as i64;
     let count = |most: i64| -> Result<i64> {
-        let found = spi::write_one(
+        spi::write_value(
             &format!("SELECT count(*) FROM (SELECT FROM {} WHERE build_no = $1 LIMIT $2) t", table.table()),
             &[Arg::Long(build_no), Arg::Long(most)],
-            Row::only,
-        )?;
-        Ok(found.unwrap_or(0))
+        )
     };
     if count(least)? < least {
         return Ok(Size::Small);

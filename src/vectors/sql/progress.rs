@@ -4,7 +4,7 @@ use super::VectorDb;
 use super::own_table::IS_SHARED;
 use super::segments::{indexes, range_of};
 use crate::pg::row::from_row;
-use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::pg::spi::{self, Arg, FromRow};
 use kb_search::vector_segments::{Segment, cover};
 use kb_types::error::Result;
 
@@ -76,8 +76,7 @@ fn part(done: i64, all: i64) -> Option<f64> {
 fn rows_between(vector_db: &VectorDb, end: i32, last: i32) -> Result<i64> {
     let sql =
         format!("SELECT count(*) FROM {} v WHERE v.segment > $1 AND v.segment <= $2", vector_db.table());
-    let count = spi::read_one(&sql, &[Arg::Int(end), Arg::Int(last)], Row::only::<i64>)?;
-    Ok(count.unwrap_or(0))
+    spi::read_value(&sql, &[Arg::Int(end), Arg::Int(last)])
 }
 
 #[cfg(test)]

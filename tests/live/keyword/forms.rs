@@ -175,8 +175,7 @@ fn parts_of_joined_words_lengthen_no_text_and_weigh_as_one_word_in_a_question() 
     db.put("k", "path", &format!("needle {path}"));
     db.put("k", "words", "needle straw");
     db.put("k", "parts", "part1 part2 part3 part4 part5 part6 part7 part8");
-    db.put("k", "rare", "quite rare indeed");
-    db.wait("k");
+    db.put_and_wait("k", "rare", "quite rare indeed");
     let scores: Vec<f64> = db.all("SELECT rank_score FROM kb.query('k', 'needle', 9)");
     assert_eq!((scores.len(), scores[0]), (2, scores[1]), "{scores:?}");
     // Eight of forty parts weigh less than one word.

@@ -2,18 +2,16 @@
 
 use super::{compare, create, question, statistics_are_true, text, word};
 use crate::keyword::model::Model;
-use crate::support::db::Document;
-use crate::support::{APP, Db, LONG, PENDING_CHUNKS, Random, SOON, signal, until};
+use crate::support::random::Rng;
+use crate::support::{APP, Db, Document, LONG, PENDING_CHUNKS, SOON, signal, until};
 
 const KILLS: usize = 8;
 
 #[test]
 fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
-    let mut cluster = crate::cluster!();
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!();
     create(&mut db, "k");
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     let mut model = Model::default();
     for kill in 0..KILLS {
         let mut documents = Vec::new();
@@ -35,8 +33,7 @@ fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
             victim.is_some() && if kill % 2 == 0 || segments == 0 { is_writing } else { has_folded }
         });
         signal(victim.unwrap(), libc::SIGKILL);
-        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-        db = cluster.reconnect(APP);
+        db = cluster.reconnect_after_crash(db);
         db.wait("k");
         statistics_are_true(&mut db);
         compare(&mut db, "k", &model, &question(&mut random), 20);
@@ -54,16 +51,14 @@ fn a_worker_killed_while_it_folds_and_merges_loses_and_doubles_nothing() {
 
 #[test]
 fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing() {
-    let mut cluster = crate::cluster!();
-    cluster.expects_crashes = true;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = crate::crashing!();
     // The vectors need no index: the indexer is started for the words only.
     db.run("SELECT kb.create_vector_db('v', dimension => 384, config => '{\"min_rows\": 100000000}')");
     db.run(
         "SELECT kb.create_knowledge_base('k', 'hash', 'v', preprocess => '{\"language\": \"simple\"}',
              retrieval => '{\"mode\": \"keyword\"}')",
     );
-    let mut random = Random::new(8);
+    let mut random = Rng::with_seed(8);
     let mut model = Model::default();
     for part in 0..17 {
         let documents: Vec<Document> = (0..1000)
@@ -122,15 +117,13 @@ fn large_segments_are_merged_by_the_indexer_and_a_kill_loses_and_doubles_nothing
         victim.is_some()
     });
     signal(victim.unwrap(), libc::SIGKILL);
-    until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
-    db = cluster.reconnect(APP);
+    db = cluster.reconnect_after_crash(db);
     assert!(!is_merged(&mut db, model.0.len()), "it was merged before the kill");
     db.run("DROP TRIGGER rest ON kb.bm25_terms");
     // The next write starts the worker, which sees what is left to do.
     let document = Document::new("last", "w5x1 onlylast");
     model.0.insert(document.id.clone(), document.content.clone());
-    db.put_all("k", &[document]);
-    db.wait("k");
+    db.put_all_and_wait("k", &[document]);
     until(LONG, "all is one segment, of what is there", || {
         compare(&mut db, "k", &model, "w5x1 w50x2", 20);
         is_merged(&mut db, model.0.len())

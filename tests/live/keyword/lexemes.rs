@@ -1,7 +1,8 @@
 //! The words of a text are those that PostgreSQL's text search finds, although kb remembers words that it has
 //! met.
 
-use crate::support::{APP, Db, Random};
+use crate::support::random::Rng;
+use crate::support::{APP, Db};
 
 /// Configurations like `english` and `simple`, but with templates of their own, so that nothing of their
 /// dictionaries is remembered.
@@ -26,15 +27,15 @@ const PARTS: &[&str] = &[
     "&#", ";", "://",
 ];
 
-fn text(random: &mut Random) -> String {
-    (0..random.below(24)).map(|_| PARTS[random.below(PARTS.len())]).collect()
+fn text(random: &mut Rng) -> String {
+    (0..random.usize(..24)).map(|_| PARTS[random.usize(..PARTS.len())]).collect()
 }
 
 #[test]
 fn words_are_those_of_postgresql_whatever_surrounds_them() {
     let (_cluster, mut db) = crate::connected!();
     db.run(UNREMEMBERED);
-    let mut random = Random::new(7);
+    let mut random = Rng::with_seed(7);
     // Every two parts around a word, and many at random.
     let mut texts: Vec<String> = PARTS
         .iter()
@@ -114,10 +115,10 @@ fn words_of_chunks_are_those_of_postgresql_before_and_after_a_configuration_chan
         "SELECT kb.create_knowledge_base('k', 'hash', chunking => '{\"strategy\": \"none\"}',
              preprocess => '{\"language\": \"public.mine\"}')",
     );
-    let mut random = Random::new(11);
+    let mut random = Rng::with_seed(11);
     let mut put = |db: &mut Db, round: usize| {
         // Some consist of words that were all met before, some contain others, too.
-        let one = |i: usize, random: &mut Random| match i % 3 {
+        let one = |i: usize, random: &mut Rng| match i % 3 {
             0 => format!("the dogs ran with cats {}", ["index", "running", "wolves"][i / 3 % 3]),
             _ => format!("dogs {} ran", text(random)),
         };

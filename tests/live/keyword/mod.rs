@@ -10,24 +10,24 @@ mod reach;
 mod segments;
 mod words;
 
-use crate::support::db::Document;
-use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
+use crate::support::random::Rng;
+use crate::support::{APP, Db, Document, PENDING_CHUNKS, SOON, until};
 use model::{Model, Scored};
 
 /// Words of texts: a few are common, most are rare.
-fn word(random: &mut Random) -> String {
-    let range = [5, 50, 2_000][random.below(3)];
-    format!("w{range}x{}", random.below(range))
+fn word(random: &mut Rng) -> String {
+    let range = [5, 50, 2_000][random.usize(..3)];
+    format!("w{range}x{}", random.usize(..range))
 }
 
-fn text(random: &mut Random, id: &str) -> String {
-    let words: Vec<String> = (0..3 + random.below(30)).map(|_| word(random)).collect();
+fn text(random: &mut Rng, id: &str) -> String {
+    let words: Vec<String> = (0..3 + random.usize(..30)).map(|_| word(random)).collect();
     // Equal texts would be returned once.
     format!("{} only{id}", words.join(" "))
 }
 
-fn question(random: &mut Random) -> String {
-    let words: Vec<String> = (0..1 + random.below(5)).map(|_| word(random)).collect();
+fn question(random: &mut Rng) -> String {
+    let words: Vec<String> = (0..1 + random.usize(..5)).map(|_| word(random)).collect();
     words.join(" ")
 }
 
@@ -88,16 +88,16 @@ fn statistics_are_true(db: &mut Db) {
 }
 
 /// Random edits, with their outcome.
-fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Random, gone: &mut Vec<(String, String)>) {
+fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Rng, gone: &mut Vec<(String, String)>) {
     let known: Vec<String> = model.0.keys().cloned().collect();
-    match random.below(5) {
+    match random.usize(..5) {
         // New documents, and new texts of some that exist.
         0..=2 => {
             let mut documents = Vec::new();
-            for _ in 0..1 + random.below(400) {
-                let id = match known.is_empty() || random.below(3) > 0 {
-                    true => format!("d{}", random.below(100_000)),
-                    false => random.pick(&known).clone(),
+            for _ in 0..1 + random.usize(..400) {
+                let id = match known.is_empty() || random.usize(..3) > 0 {
+                    true => format!("d{}", random.usize(..100_000)),
+                    false => random.choice(&known).unwrap().clone(),
                 };
                 if documents.iter().all(|document: &Document| document.id != id) {
                     let text = text(random, &id);
@@ -108,7 +108,8 @@ fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Random, gone: &mu
             db.put_all(kb, &documents);
         }
         3 if !known.is_empty() => {
-            let ids: Vec<String> = (0..1 + random.below(200)).map(|_| random.pick(&known).clone()).collect();
+            let ids: Vec<String> =
+                (0..1 + random.usize(..200)).map(|_| random.choice(&known).unwrap().clone()).collect();
             db.0.execute("SELECT kb.delete_documents($1, $2)", &[&kb, &ids]).unwrap();
             for id in ids {
                 gone.extend(model.0.remove(&id).map(|text| (id, text)));
@@ -117,8 +118,8 @@ fn edit(db: &mut Db, kb: &str, model: &mut Model, random: &mut Random, gone: &mu
         // Deleted documents return unchanged: their chunks have the ids that they had.
         _ => {
             let mut again = Vec::new();
-            for _ in 0..gone.len().min(random.below(150)) {
-                let (id, text) = gone.swap_remove(random.below(gone.len()));
+            for _ in 0..gone.len().min(random.usize(..150)) {
+                let (id, text) = gone.swap_remove(random.usize(..gone.len()));
                 if !model.0.contains_key(&id) {
                     model.0.insert(id.clone(), text.clone());
                     again.push(Document::new(id, text));
@@ -137,13 +138,13 @@ fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_delet
     let seed = std::env::var("KB_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
     println!("KB_SEED={seed}");
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let (mut model, mut gone) = (Model::default(), Vec::new());
     for _ in 0..25 {
         edit(&mut db, "k", &mut model, &mut random, &mut gone);
         statistics_are_true(&mut db);
         for _ in 0..6 {
-            let (question, top_k) = (question(&mut random), 1 + random.below(40));
+            let (question, top_k) = (question(&mut random), 1 + random.usize(..40));
             compare(&mut db, "k", &model, &question, top_k);
         }
         // A deletion that is rolled back has no effect; meanwhile the document is gone.
@@ -162,8 +163,7 @@ fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_delet
     // All documents are gone, and no word is kept.
     db.run("SELECT kb.delete_by_filter('k', '{\"type\": \"exists\", \"key\": \"$external_id\"}')");
     assert_eq!(answer(&mut db, "k", "w5x0", 10, "{}"), []);
-    db.put("k", "last", "one more");
-    db.wait("k");
+    db.put_and_wait("k", "last", "one more");
     until(SOON, "nothing is kept of deleted chunks", || {
         db.one("SELECT coalesce(sum(came + went), 0) <= 1 FROM kb.bm25_segments")
     });
@@ -173,15 +173,12 @@ fn answers_by_words_are_those_of_a_plain_model_whatever_was_put_edited_and_delet
 #[test]
 fn nothing_is_left_of_the_words_of_a_knowledge_base_that_is_dropped_or_replaced() {
     let (cluster, mut db) = crate::connected!();
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     for kb in ["small", "large"] {
         create(&mut db, kb);
         let count = if kb == "small" { 20 } else { 400 };
-        let documents: Vec<Document> = (0..count)
-            .map(|n| Document::new(format!("d{n}"), text(&mut random, &format!("{kb}{n}"))))
-            .collect();
-        db.put_all(kb, &documents);
-        db.wait(kb);
+        let documents = Document::numbered(0..count, |n| text(&mut random, &format!("{kb}{n}")));
+        db.put_all_and_wait(kb, &documents);
     }
     until(SOON, "chunks are folded", || db.count("kb.bm25_segments") > 0);
     db.run("SELECT kb.ingest('small', 'replace'); SELECT kb.ingest('large', 'replace')");
@@ -202,7 +199,6 @@ fn nothing_is_left_of_the_words_of_a_knowledge_base_that_is_dropped_or_replaced(
     db.run(&format!("SELECT pg_terminate_backend({worker})"));
     until(SOON, "the worker has left", || cluster.processes("kb worker", Some(APP)) != [worker]);
     create(&mut db, "other");
-    db.put("other", "d", "one more");
-    db.wait("other");
+    db.put_and_wait("other", "d", "one more");
     until(SOON, "nothing is left of those that waited", || db.count(PENDING_CHUNKS) <= 1);
 }

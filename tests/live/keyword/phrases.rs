@@ -5,8 +5,7 @@ fn phrases_have_so_many_words_at_most_and_each_counts_once() {
     let (_cluster, mut db) = crate::connected!();
     super::create(&mut db, "k");
     db.put("k", "two", "common common words");
-    db.put("k", "one", "common words");
-    db.wait("k");
+    db.put_and_wait("k", "one", "common words");
     let mut found = |question: String| {
         let sql = "SELECT external_id FROM kb.query('k', $1, 9) ORDER BY 1";
         let rows = db.0.query(sql, &[&question]);

@@ -2,12 +2,12 @@
 
 use super::{answer, compare, compare_where, create, edit, statistics_are_true, text};
 use crate::keyword::model::Model;
-use crate::support::db::Document;
-use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
+use crate::support::random::Rng;
+use crate::support::{APP, Db, Document, PENDING_CHUNKS, SOON, until};
 use serde_json::json;
 
 /// Documents with a number, some of which a filter keeps.
-fn numbered(random: &mut Random, count: usize) -> (Model, Vec<Document>) {
+fn numbered(random: &mut Rng, count: usize) -> (Model, Vec<Document>) {
     let mut model = Model::default();
     let documents = (0..count).map(|n| {
         let id = format!("d{n}");
@@ -100,9 +100,8 @@ fn number(id: &str) -> usize {
 fn a_filter_leaves_no_row_out_that_qualifies() {
     let (cluster, mut db) = crate::connected!();
     create(&mut db, "k");
-    let (model, documents) = numbered(&mut Random::new(3), 3_000);
-    db.put_all("k", &documents);
-    db.wait("k");
+    let (model, documents) = numbered(&mut Rng::with_seed(3), 3_000);
+    db.put_all_and_wait("k", &documents);
     until(SOON, "chunks are folded", || db.count(PENDING_CHUNKS) < 256);
     db.run("CREATE ROLE reader LOGIN; GRANT kb_reader TO reader");
     let mut reader = cluster.connect_as(APP, "reader");
@@ -134,8 +133,7 @@ fn a_filter_that_keeps_only_low_ranked_chunks_finds_all_of_them() {
             Document { metadata: json!({ "n": n }), ..Document::new(id, text) }
         })
         .collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     until(SOON, "chunks are folded", || db.count(PENDING_CHUNKS) < 256);
     for (least, top_k) in [(5_000, 5), (5_000, 2_000), (3_000, 5), (1_400, 3_000)] {
         let filter = json!({"type": "gte", "key": "n", "value": least}).to_string();
@@ -155,7 +153,7 @@ fn words_of_other_tenants_change_no_score() {
     db.run("SELECT kb.attach_table('k', 'notes', content => 'body', tenant => 'tenant')");
     let mut model = Model::default();
     let mut insert = |db: &mut Db, tenant: &str, from: i64, count: i64| {
-        let mut random = Random::new(from as u64);
+        let mut random = Rng::with_seed(from as u64);
         for id in from..from + count {
             let text = text(&mut random, &id.to_string());
             db.0.execute("INSERT INTO notes VALUES ($1, $2, $3)", &[&id, &tenant, &text]).unwrap();
@@ -170,17 +168,15 @@ fn words_of_other_tenants_change_no_score() {
     insert(&mut db, "b", 1_000, 700);
     until(SOON, "chunks of the other are folded", || db.count("kb.bm25_segments WHERE tenant_id = 'b'") > 0);
     insert(&mut db, "a", 2_000, 60);
-    db.run("DELETE FROM notes WHERE id % 10 = 3 AND tenant = 'b'");
-    db.wait("k");
-    let mut reader = cluster.connect_as(APP, "reader");
-    reader.run("SET kb.tenant = 'a'");
+    db.run_and_wait("k", "DELETE FROM notes WHERE id % 10 = 3 AND tenant = 'b'");
+    let mut reader = cluster.connect_as_tenant("reader", "a");
     for question in QUESTIONS {
         compare(&mut reader, "k", &model, question, 30);
         compare_hybrid(&mut reader, &model, question);
     }
     assert_eq!(reader.one::<i64>("SELECT count(*) FROM kb.bm25_segments WHERE tenant_id <> 'a'"), 0);
     for table in ["bm25_terms", "bm25_chunks", "bm25_pending"] {
-        assert_eq!(reader.fault(&format!("SELECT FROM kb.{table}")).code, "42501", "{table}");
+        reader.refused(&format!("SELECT FROM kb.{table}"), "42501");
     }
     // A session of no tenant reads nothing.
     reader.run("SET kb.tenant = 'c'");
@@ -198,7 +194,7 @@ fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() 
     db.run("SET kb.tenant = 'a'");
     create(&mut db, "k");
     db.run("SELECT kb.attach_table('k', 'notes', content => 'body', tenant => 'tenant')");
-    let mut random = Random::new(17);
+    let mut random = Rng::with_seed(17);
     let mut models = [(); 3].map(|()| Model::default());
     // Some chunks of each are folded, the others are pending.
     for (round, count) in [(0, 300), (1, 40)] {
@@ -229,8 +225,7 @@ fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() 
                 compare(&mut b, "k", &of_both, question, 30);
                 compare_hybrid(&mut b, &of_both, question);
             } else {
-                let fault = b.fault(&format!("SELECT * FROM kb.query('k', '{question}', mode => 'hybrid')"));
-                assert_eq!(fault.code, "42704", "{fault:?}");
+                b.refused(&format!("SELECT * FROM kb.query('k', '{question}', mode => 'hybrid')"), "42704");
             }
         }
         db.run(if is_shared { "SELECT kb.unshare('k', 'b')" } else { "SELECT kb.share('k', 'b')" });
@@ -241,7 +236,7 @@ fn in_a_shared_knowledge_base_only_words_of_the_owner_and_of_the_caller_count() 
 fn a_snapshot_and_a_standby_see_one_state_while_segments_are_folded_and_merged() {
     let (cluster, mut db) = crate::connected!("wal_level = replica");
     create(&mut db, "k");
-    let mut random = Random::new(11);
+    let mut random = Rng::with_seed(11);
     let (mut model, mut gone) = (Model::default(), Vec::new());
     edit(&mut db, "k", &mut model, &mut random, &mut gone);
     let mut reader = cluster.connect(APP);
@@ -265,8 +260,7 @@ fn a_snapshot_and_a_standby_see_one_state_while_segments_are_folded_and_merged()
     compare(&mut reader, "k", &then, question, 1_000);
     reader.run("COMMIT");
     compare(&mut reader, "k", &model, question, 1_000);
-    db.put("k", "last", "lastword w5x0");
-    db.wait("k");
+    db.put_and_wait("k", "last", "lastword w5x0");
     model.0.insert("last".into(), "lastword w5x0".into());
     until(SOON, "the standby has all", || {
         replica.count("kb.documents WHERE external_id = 'last' AND status = 'ready'") == 1

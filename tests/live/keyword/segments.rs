@@ -2,8 +2,8 @@
 
 use super::{compare, create, question, statistics_are_true, text};
 use crate::keyword::model::Model;
-use crate::support::db::Document;
-use crate::support::{APP, Db, PENDING_CHUNKS, Random, SOON, until};
+use crate::support::random::Rng;
+use crate::support::{APP, Db, Document, PENDING_CHUNKS, SOON, until};
 
 /// The number of chunks that are folded into a segment.
 const FOLDED: usize = 256;
@@ -24,7 +24,7 @@ fn are_few(sizes: &[i64]) -> bool {
 fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
     let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
-    let (mut random, mut model) = (Random::new(23), Model::default());
+    let (mut random, mut model) = (Rng::with_seed(23), Model::default());
     for commit in 0..COMMITS {
         let before: i64 = db.one("SELECT coalesce(max(segment_no), 0) FROM kb.bm25_segments");
         let mut documents = Vec::new();
@@ -34,8 +34,7 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
             model.0.insert(id.clone(), text.clone());
             documents.push(Document::new(id, text));
         }
-        db.put_all("k", &documents);
-        db.wait("k");
+        db.put_all_and_wait("k", &documents);
         // Each commit is a segment of its own first.
         until(SOON, "the commit is folded, and segments are merged", || {
             let is_folded = db.count(&format!("kb.bm25_segments WHERE segment_no > {before}")) > 0;
@@ -67,8 +66,7 @@ fn many_small_commits_leave_few_segments_and_scores_that_are_true() {
 fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trace() {
     let (_cluster, mut db) = crate::connected!();
     super::create(&mut db, "k");
-    db.put("k", "a", "The ferry leaves the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "a", "The ferry leaves the harbor.");
     // As many as are folded at once lie between, of chunks that do not exist.
     let noted = |ids: &str, terms: &str| {
         format!(
@@ -84,8 +82,7 @@ fn a_chunk_that_came_and_went_before_and_behind_the_end_of_a_fold_leaves_no_trac
          INSERT INTO kb.bm25_pending (build_no, tenant_id, chunk_ids) SELECT c.build_no, c.tenant_id, {others};
          {came}; {went}; COMMIT"
     ));
-    db.put("k", "b", "The ferry enters the harbor.");
-    db.wait("k");
+    db.put_and_wait("k", "b", "The ferry enters the harbor.");
     until(SOON, "all are folded", || db.count(PENDING_CHUNKS) < FOLDED as i64);
     super::statistics_are_true(&mut db);
     // Each of the two has five words.
@@ -97,12 +94,11 @@ fn folding_looks_up_chunks_one_by_one_even_with_outdated_statistics() {
     let cluster =
         crate::cluster!("shared_preload_libraries = 'kb, auto_explain'", "auto_explain.log_min_duration = 0");
     let mut db = cluster.connect(APP);
-    let mut random = Random::new(5);
+    let mut random = Rng::with_seed(5);
     for kb in ["old", "new"] {
         create(&mut db, kb);
         let document = |n| Document::new(format!("d{n}"), text(&mut random, &format!("{kb}{n}")));
-        db.put_all(kb, &(0..FOLDED).map(document).collect::<Vec<_>>());
-        db.wait(kb);
+        db.put_all_and_wait(kb, &(0..FOLDED).map(document).collect::<Vec<_>>());
         let segments =
             format!("kb.bm25_segments s JOIN kb.knowledge_bases k ON k.kb_no = s.kb_no WHERE k.id = '{kb}'");
         until(SOON, "what came is folded", || {

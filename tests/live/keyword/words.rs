@@ -2,8 +2,8 @@
 
 use super::{answer, assert_same, create, question, text};
 use crate::keyword::model::Model;
-use crate::support::db::Document;
-use crate::support::{Db, Random, SOON, texts, until};
+use crate::support::random::Rng;
+use crate::support::{Db, Document, SOON, texts, until};
 
 fn ids(db: &mut Db, question: &str) -> Vec<String> {
     let mut ids: Vec<String> = answer(db, "k", question, 50, "{}").into_iter().map(|(id, _)| id).collect();
@@ -90,8 +90,7 @@ fn any_text_may_be_asked_for_and_any_may_be_put() {
         r#"{"hybrid": {"fusion": "sum"}}"#,
         r#"{"mode": "fast"}"#,
     ] {
-        let fault = db.fault(&format!("SELECT kb.query('k', 'x', options => '{options}')"));
-        assert_eq!(fault.code, "22023", "{options}: {fault:?}");
+        let fault = db.refused(&format!("SELECT kb.query('k', 'x', options => '{options}')"), "22023");
         assert!(!options.contains("NaN") || fault.text.contains("weights.dense"), "{fault:?}");
     }
 }
@@ -100,7 +99,7 @@ fn any_text_may_be_asked_for_and_any_may_be_put() {
 fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
     let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
-    let (mut random, mut model) = (Random::new(13), Model::default());
+    let (mut random, mut model) = (Rng::with_seed(13), Model::default());
     let mut documents = Vec::new();
     for n in 0..700 {
         let id = format!("d{n}");
@@ -108,8 +107,7 @@ fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
         model.0.insert(id.clone(), text.clone());
         documents.push(Document::new(id, text));
     }
-    db.put_all("k", &documents);
-    db.wait("k");
+    db.put_all_and_wait("k", &documents);
     until(SOON, "chunks are folded", || db.count("kb.bm25_segments") > 0);
     for ((k1, b), is_own) in
         [((0.0, 0.0), false), ((0.4, 1.0), true), ((2.5, 0.3), false), ((2.5, 0.3), true)]
@@ -135,11 +133,9 @@ fn other_constants_of_bm25_give_the_scores_of_the_plain_model_with_them() {
 fn weights_of_a_knowledge_base_fuse_its_answers_and_a_call_changes_one_of_them() {
     let (_cluster, mut db) = crate::connected!();
     create(&mut db, "k");
-    let mut random = Random::new(19);
-    let documents: Vec<Document> =
-        (0..150).map(|n| Document::new(format!("d{n}"), text(&mut random, &format!("d{n}")))).collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    let mut random = Rng::with_seed(19);
+    let documents = Document::numbered(0..150, |n| text(&mut random, &format!("d{n}")));
+    db.put_all_and_wait("k", &documents);
     let ranks = |db: &mut Db, options: &str| -> Vec<(f64, Option<i64>, Option<i64>)> {
         let sql = "SELECT rank_score, (locator #>> '{ranks,dense,rank}')::bigint, (locator #>> '{ranks,keyword,rank}')::bigint
                    FROM kb.query('k', 'w5x1 w50x3', 40, options => $1::text::jsonb || '{\"explain\": true}') ORDER BY rank";
@@ -178,8 +174,7 @@ fn words_are_those_of_the_knowledge_bases_language() {
              retrieval => '{\"mode\": \"keyword\"}')",
     );
     db.put("k", "haus", "Das alte Haus steht am Hafen.");
-    db.put("k", "boot", "Ein Boot liegt im Wasser.");
-    db.wait("k");
+    db.put_and_wait("k", "boot", "Ein Boot liegt im Wasser.");
     // Stems and stop words of German.
     assert_eq!(ids(&mut db, "Häuser"), ["haus"]);
     assert_eq!(ids(&mut db, "die Boote"), ["boot"]);
@@ -247,8 +242,7 @@ fn a_question_with_too_many_words_is_answered_by_its_first_words_and_says_so() {
     let han: String = (0..1_101).map(|n| char::from_u32(0x4e00 + n * 7).unwrap()).collect();
     let signs: Vec<char> = han.chars().collect();
     db.put("k", "first pair", &signs[..2].iter().collect::<String>());
-    db.put("k", "last pair", &signs[1_099..].iter().collect::<String>());
-    db.wait("k");
+    db.put_and_wait("k", "last pair", &signs[1_099..].iter().collect::<String>());
     let numbers = (0..60_000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(" ");
     // A required word is searched for wherever it is in the question.
     let required = format!("{numbers} \"n59999\"");

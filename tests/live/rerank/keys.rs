@@ -10,8 +10,7 @@ const QUICK: &str = r#""retry": {"max_attempts": 1}, "timeout_ms": 20000"#;
 /// A knowledge base, the reranker "scorer", and "judge", which asks the chat model "talker". Each asks its
 /// stub, under this secret and with this additional configuration.
 fn cluster_with(stubs: [&Stub; 2], secret: &str, config: &str) -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     fill(&mut db);
     let [of_scorer, of_talker] = stubs;
     for (function, id, provider, base_url) in [

@@ -1,7 +1,6 @@
 //! Rerankers that kb computes itself: their scores, and the reason that is given when they fail.
 
-use crate::support::db::Document;
-use crate::support::{Cluster, Db, SOON, cross_encoder, until};
+use crate::support::{Cluster, Db, Document, SOON, WHOLE, cross_encoder, until};
 use kb_inference::CrossEncoder;
 use kb_types::reranker::{Reranker, RerankerConfig};
 use std::path::PathBuf;
@@ -23,8 +22,7 @@ fn create_cross_encoder(cluster: &Cluster, db: &mut Db) -> PathBuf {
 
 #[test]
 fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     for (first, second) in cross_encoder::WORDS.iter().zip(cross_encoder::WORDS.iter().rev()) {
         db.put("k", first, &format!("{first} {second} one {first}"));
     }
@@ -56,16 +54,14 @@ fn a_local_cross_encoder_orders_an_answer_by_the_scores_that_it_computes() {
 
 #[test]
 fn a_local_reranker_without_model_or_time_keeps_the_order_and_every_row_says_why() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (cluster, mut db) = crate::with_kb!("hash", WHOLE);
     // There are so many long texts that no machine reads them in a millisecond.
     let text = |n: usize| {
         let words = cross_encoder::WORDS;
         format!("alpha {} {} n{n} {}", words[n % 8], words[n / 8 % 8], "beta gamma delta ".repeat(40))
     };
-    let documents: Vec<Document> = (0..600).map(|n| Document::new(format!("d{n}"), text(n))).collect();
-    db.put_all("k", &documents);
-    db.wait("k");
+    let documents = Document::numbered(0..600, text);
+    db.put_all_and_wait("k", &documents);
     let models = create_cross_encoder(&cluster, &mut db);
     let ask = |db: &mut Db, rerank: &str| -> (Vec<Option<f64>>, Vec<Option<String>>) {
         let sql =

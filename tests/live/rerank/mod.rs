@@ -6,7 +6,7 @@ mod local;
 mod transform;
 
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{APP, Cluster, Db, SOON, until};
+use crate::support::{APP, Cluster, Db, SOON, WHOLE, until};
 use kb_gateway::provider::names;
 use kb_types::ServiceKind;
 
@@ -15,7 +15,7 @@ const QUESTION: &str = "where is the old harbor";
 /// A knowledge base of twelve documents. The one that contains all words of the question is not the first
 /// among the nearest vectors.
 fn fill(db: &mut Db) {
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     db.run("BEGIN");
     for i in 0..11 {
         db.put("k", &format!("d{i}"), &format!("harbor harbor old {i}"));
@@ -60,8 +60,7 @@ fn scores(answer: &[Row]) -> Vec<Option<f64>> {
 }
 
 fn cluster_with(stub: &Stub) -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     fill(&mut db);
     for provider in names(ServiceKind::Reranker) {
         create_reranker(&mut db, provider, provider, stub, "{}");
@@ -106,8 +105,7 @@ fn an_answer_is_in_the_rerankers_order_with_its_scores_and_the_similarity_stays(
     );
     assert!(about.starts_with("the reranker moved it from place"), "{about}");
     assert_eq!(ids(&ask(&mut db, r#"{"rerank": null}"#)), ids(&plain));
-    let fault = db.fault("SELECT kb.drop_reranker('jina')");
-    assert_eq!(fault.code, "2BP01", "{fault:?}");
+    db.refused("SELECT kb.drop_reranker('jina')", "2BP01");
 }
 
 #[test]
@@ -196,15 +194,14 @@ fn a_standby_reranks_and_its_checks_say_what_is_wrong() {
         "SELECT kb.alter_llm('gone', 'other')",
         "SELECT kb.drop_reranker('jina')",
     ] {
-        assert_eq!(replica.fault(statement).code, "25006", "{statement}");
+        replica.refused(statement, "25006");
     }
 }
 
 #[test]
 fn an_answer_that_is_reranked_and_varied_has_as_many_rows_as_qualify() {
     let stub = Stub::start(Options::default());
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"size": 6, "overlap": 0}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", r#"{"size": 6, "overlap": 0}"#);
     let long: Vec<String> = (0..60).map(|i| format!("Where is the old harbor {i}?")).collect();
     db.put("k", "long", &long.join("\n\n"));
     for i in 0..4 {

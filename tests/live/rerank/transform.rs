@@ -2,7 +2,7 @@
 
 use super::{QUESTION, ask, fill, ids, scores};
 use crate::stub::{Fault, Options, Stub};
-use crate::support::{APP, Db};
+use crate::support::{Db, WHOLE};
 use serde_json::{Value, json};
 
 fn create_talker(db: &mut Db, stub: &Stub) {
@@ -18,8 +18,7 @@ fn rewording_finds_what_the_question_does_not_and_its_failure_keeps_the_answer()
     let (_cluster, mut db) = crate::connected!();
     fill(&mut db);
     create_talker(&mut db, &stub);
-    db.put("k", "bread", "bread flour oven bakery");
-    db.wait("k");
+    db.put_and_wait("k", "bread", "bread flour oven bakery");
     let plain = ask(&mut db, "{}");
     assert!(!ids(&plain).contains(&"bread".to_string()));
     assert_eq!(stub.request_count(), 0, "no chat model is asked where nobody wants that");
@@ -63,11 +62,8 @@ fn rewording_finds_what_the_question_does_not_and_its_failure_keeps_the_answer()
     }
     assert_eq!(stub.complaints(), [] as [String; 0]);
     db.run(&format!("SELECT kb.alter_knowledge_base('k', retrieval => '{many}')"));
-    assert_eq!(db.fault("SELECT kb.drop_llm('talker')").code, "2BP01");
-    assert_eq!(
-        db.fault(r#"SELECT * FROM kb.query('k', 'x', options => '{"transform": {"llm": "none"}}')"#).code,
-        "42704"
-    );
+    db.refused("SELECT kb.drop_llm('talker')", "2BP01");
+    db.refused(r#"SELECT * FROM kb.query('k', 'x', options => '{"transform": {"llm": "none"}}')"#, "42704");
 }
 
 #[test]
@@ -78,7 +74,7 @@ fn rewording_finds_only_what_passes_the_filter_and_the_caller_may_read() {
         "CREATE TABLE notes (id text PRIMARY KEY, tenant text, body text);
          CREATE ROLE reader LOGIN IN ROLE kb_reader; SET kb.tenant = 'shared'",
     );
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    db.create_kb("k", "hash", WHOLE);
     db.run(
         "SELECT kb.attach_table('k', 'notes', content => 'body', tenant => 'tenant');
          INSERT INTO notes SELECT 'd' || n, 'a', 'harbor harbor old ' || n FROM generate_series(1, 9) n;
@@ -87,8 +83,7 @@ fn rewording_finds_only_what_passes_the_filter_and_the_caller_may_read() {
     );
     db.wait("k");
     create_talker(&mut db, &stub);
-    let mut reader = cluster.connect_as(APP, "reader");
-    reader.run("SET kb.tenant = 'a'");
+    let mut reader = cluster.connect_as_tenant("reader", "a");
     let found = |db: &mut Db, options: &str, filter: &str| -> Vec<String> {
         let sql = "SELECT external_id FROM kb.query('k', $1, 20, min_score => -1, filter => $2::text::jsonb,
                        options => $3::text::jsonb) ORDER BY 1";

@@ -157,6 +157,13 @@ impl Cluster {
         Some(cluster)
     }
 
+    /// A cluster as [`Cluster::start`] gives it, and a connection to its database.
+    pub fn connected(settings: &[&str]) -> Option<(Cluster, Db)> {
+        let cluster = Cluster::start(settings)?;
+        let db = cluster.connect(APP);
+        Some((cluster, db))
+    }
+
     fn made(fill: impl FnOnce(&Environment, &Path)) -> Option<Cluster> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let environment = environment()?;
@@ -280,6 +287,12 @@ impl Cluster {
         self.try_connect(database, user).unwrap_or_else(|e| panic!("connecting to {database}: {e}"))
     }
 
+    pub fn connect_as_tenant(&self, user: &str, tenant: &str) -> Db {
+        let mut db = self.connect_as(APP, user);
+        db.run(&format!("SET kb.tenant = '{tenant}'"));
+        db
+    }
+
     fn try_connect(&self, database: &str, user: &str) -> Result<Db, postgres::Error> {
         let mut config = postgres::Config::new();
         config.host_path(&self.dir).port(PORT).user(user).dbname(database);
@@ -294,6 +307,12 @@ impl Cluster {
             db.is_some()
         });
         db.unwrap()
+    }
+
+    /// Connects again, once the server has ended this connection because a process was killed.
+    pub fn reconnect_after_crash(&self, mut db: Db) -> Db {
+        until(SOON, "the server notices", || db.0.simple_query("SELECT 1").is_err());
+        self.reconnect(APP)
     }
 
     /// The pids of one kind of process (`kb worker`, say) in one database, or of those in none. Seen from

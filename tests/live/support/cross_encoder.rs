@@ -1,7 +1,7 @@
 //! A cross-encoder of random weights, small enough to be written by a test: two layers, two heads, twelve
 //! positions.
 
-use super::Random;
+use crate::support::random::Rng;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -77,10 +77,10 @@ fn tensors(words: usize) -> Vec<(String, Vec<usize>, Vec<u8>)> {
         shapes.push((format!("{name}.weight"), vec![HIDDEN]));
         shapes.push((format!("{name}.bias"), vec![HIDDEN]));
     }
-    let mut random = Random::new(1);
+    let mut random = Rng::with_seed(1);
     let bytes = |(name, shape): (String, Vec<usize>)| {
         let about: f32 = if name.ends_with("LayerNorm.weight") { 1.0 } else { 0.0 };
-        let number = |_| (about + random.below(1_000) as f32 / 500.0 - 1.0).to_le_bytes();
+        let number = |_| (about + random.usize(..1_000) as f32 / 500.0 - 1.0).to_le_bytes();
         let bytes: Vec<u8> = (0..shape.iter().product::<usize>()).flat_map(number).collect();
         (name, shape, bytes)
     };

@@ -3,6 +3,7 @@
 use super::until;
 use crate::stub::Stub;
 use postgres::types::{FromSqlOwned, ToSql};
+use std::fmt::Display;
 use std::time::Duration;
 
 pub struct Db(pub postgres::Client);
@@ -41,6 +42,14 @@ impl Document {
     pub fn new(id: impl Into<String>, content: impl Into<String>) -> Document {
         Document { id: id.into(), content: content.into(), metadata: serde_json::json!({}) }
     }
+
+    /// Documents "d0", "d1", … whose texts depend on their numbers.
+    pub fn numbered<N: Display + Copy>(
+        numbers: impl Iterator<Item = N>,
+        mut text: impl FnMut(N) -> String,
+    ) -> Vec<Document> {
+        numbers.map(|number| Document::new(format!("d{number}"), text(number))).collect()
+    }
 }
 
 impl Db {
@@ -51,16 +60,31 @@ impl Db {
         }
     }
 
+    /// Runs statements, and waits until nothing of the knowledge base is waiting.
+    pub fn run_and_wait(&mut self, kb: &str, sql: &str) {
+        self.run(sql);
+        self.wait(kb);
+    }
+
     pub fn try_run(&mut self, sql: &str) -> Result<(), Fault> {
         self.0.batch_execute(sql).map_err(|e| Fault::of(&e))
     }
 
     /// The error with which a statement fails.
+    #[track_caller]
     pub fn fault(&mut self, sql: &str) -> Fault {
         match self.try_run(sql) {
             Ok(()) => panic!("no error: {sql}"),
             Err(fault) => fault,
         }
+    }
+
+    /// The error with which a statement fails, whose SQLSTATE must be this one.
+    #[track_caller]
+    pub fn refused(&mut self, sql: &str, code: &str) -> Fault {
+        let fault = self.fault(sql);
+        assert_eq!(fault.code, code, "{sql}: {fault:?}");
+        fault
     }
 
     /// The first column of all rows.
@@ -106,6 +130,12 @@ impl Db {
         self.one_with("SELECT kb.put_document($1, $2, $3)", &[&kb, &id, &content])
     }
 
+    /// Puts a document, and waits until nothing of the knowledge base is waiting.
+    pub fn put_and_wait(&mut self, kb: &str, id: &str, content: &str) {
+        self.put(kb, id, content);
+        self.wait(kb);
+    }
+
     /// An embedder (dimension 8) of provider openai at the stub. `config` is JSON; retries are quick.
     pub fn create_stub_embedder(&mut self, id: &str, stub: &Stub, config: &str) {
         self.run(&format!(
@@ -127,6 +157,12 @@ impl Db {
         let put: i64 =
             self.one_with("SELECT count(*) FROM kb.put_documents($1, $2::text[]::jsonb[])", &[&kb, &json]);
         assert_eq!(put as usize, documents.len());
+    }
+
+    /// Puts documents in one transaction, and waits until nothing of the knowledge base is waiting.
+    pub fn put_all_and_wait(&mut self, kb: &str, documents: &[Document]) {
+        self.put_all(kb, documents);
+        self.wait(kb);
     }
 
     /// kb.wait, with a bound.

@@ -12,9 +12,8 @@ pub mod sound;
 pub mod texts;
 mod watchdog;
 
-pub use cluster::{APP, Cluster};
-pub use db::{Db, Fault};
-pub use random::Random;
+pub use cluster::{APP, Cluster, PRELOAD, succeed};
+pub use db::{Db, Document, Fault};
 pub use sound::{assert_sound, chunk_set, vector_table};
 
 use std::time::{Duration, Instant};
@@ -42,9 +41,48 @@ macro_rules! cluster {
 #[macro_export]
 macro_rules! connected {
     ($($setting:expr),* $(,)?) => {{
-        let cluster = $crate::cluster!($($setting),*);
-        let db = cluster.connect($crate::support::APP);
+        match $crate::support::Cluster::connected(&[$($setting),*]) {
+            Some(connected) => connected,
+            None => return,
+        }
+    }};
+}
+
+/// What `connected!` gives, for a test that kills processes.
+#[macro_export]
+macro_rules! crashing {
+    ($($setting:expr),* $(,)?) => {{
+        let (mut cluster, db) = $crate::connected!($($setting),*);
+        cluster.expects_crashes = true;
         (cluster, db)
+    }};
+}
+
+/// Chunking that keeps each document whole.
+pub const WHOLE: &str = r#"{"strategy": "none"}"#;
+
+/// What `connected!` gives, with a knowledge base k of this embedder and chunking. Lines of postgresql.conf
+/// come last, in brackets.
+#[macro_export]
+macro_rules! with_kb {
+    ($embedder:expr, $chunking:expr $(, [$($setting:expr),*])?) => {{
+        let (cluster, mut db) = $crate::connected!($($($setting),*)?);
+        db.create_kb("k", $embedder, $chunking);
+        (cluster, db)
+    }};
+}
+
+/// A stub provider, and what `connected!` gives: with an embedder e at the stub, which has this
+/// configuration, and a knowledge base k of this embedder and chunking. Lines of postgresql.conf come last,
+/// in brackets.
+#[macro_export]
+macro_rules! with_stub {
+    ($config:expr, $chunking:expr $(, [$($setting:expr),*])?) => {{
+        let stub = $crate::stub::Stub::start($crate::stub::Options::default());
+        let (cluster, mut db) = $crate::connected!($($($setting),*)?);
+        db.create_stub_embedder("e", &stub, $config);
+        db.create_kb("k", "e", $chunking);
+        (stub, cluster, db)
     }};
 }
 

@@ -52,5 +52,5 @@ pub fn text(seed: u64, count: usize, words: usize) -> String {
 
 /// Documents "d0", "d1", … of a paragraph each, with this many words; a number always gives the same text.
 pub fn documents(numbers: Range<u64>, words: usize) -> Vec<Document> {
-    numbers.map(|i| Document::new(format!("d{i}"), paragraph(i, words))).collect()
+    Document::numbered(numbers, |i| paragraph(i, words))
 }

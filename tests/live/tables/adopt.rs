@@ -38,8 +38,7 @@ fn vectors_that_rows_have_are_adopted_and_nothing_is_sent_for_them() {
              (52, 'A vector without a direction', '[0,0,0,0,0,0,0,0]'),
              (53, repeat('A row that becomes several chunks. ', 20), '[1,53,0,0,0,0,0,0]')",
     );
-    db.run("SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding')");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 53);
     assert_eq!(vectors(&mut db).len(), 50);
     assert!(vectors(&mut db).contains(&"7 [1,7,0,0,0,0,0,0]".to_string()));
@@ -57,8 +56,7 @@ fn vectors_that_rows_have_are_adopted_and_nothing_is_sent_for_them() {
     assert_eq!(vectors(&mut db).len(), 48);
     // The table is attached again: nothing that exists is embedded or adopted again.
     let before = sent(&stub).len();
-    db.run("SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding')");
     assert_eq!((vectors(&mut db).len(), sent(&stub).len()), (48, before));
     // The column is not needed any more.
     db.run("ALTER TABLE t DROP COLUMN embedding; UPDATE t SET body = 'Row 7 has another text' WHERE id = 7");
@@ -75,8 +73,7 @@ fn vectors_that_rows_have_are_adopted_and_nothing_is_sent_for_them() {
 fn a_vector_is_not_adopted_for_a_row_that_was_edited_since() {
     let Some((cluster, mut db, stub)) = with_table() else { return };
     // This starts a worker that can be stopped.
-    db.put("k", "put", "A document that was put");
-    db.wait("k");
+    db.put_and_wait("k", "put", "A document that was put");
     db.run("INSERT INTO t SELECT i, 'Row ' || i, ('[1,' || i || ',0,0,0,0,0,0]')::vector FROM generate_series(1, 20) i");
     without_worker(&cluster, || {
         db.run("SELECT kb.attach_table('k', 't', 'body', adopt => 'embedding'); UPDATE t SET body = 'Edited ' || id WHERE id <= 10");
@@ -94,8 +91,8 @@ fn vectors_that_cannot_be_adopted_are_refused() {
     for (column, says) in
         [("body", "no column \"body\" of type vector"), ("none", "no column"), ("three", "3 dimensions")]
     {
-        let fault = db.fault(&format!("SELECT kb.attach_table('k', 't', 'body', adopt => '{column}')"));
-        assert_eq!(fault.code, "22023");
+        let fault =
+            db.refused(&format!("SELECT kb.attach_table('k', 't', 'body', adopt => '{column}')"), "22023");
         assert!(fault.text.contains(says), "{column}: {fault:?}");
     }
     for column in ["any_number", "half"] {

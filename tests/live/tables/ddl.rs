@@ -165,8 +165,7 @@ fn the_worker_follows_what_a_statement_could_not_and_loses_no_write_in_between()
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE p (id int, year int, body text, PRIMARY KEY (year, id)) PARTITION BY LIST (year)");
     db.create_kb("k", "hash", "{}");
-    db.run("SELECT kb.attach_table('k', 'p', 'body')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 'p', 'body')");
     db.run(
         "ALTER EVENT TRIGGER kb_tables_altered DISABLE; CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
          INSERT INTO p VALUES (1, 1, 'Written by the table'), (2, 1, 'Written by the table, and deleted')",
@@ -201,8 +200,7 @@ fn dropping_a_large_partition_hides_its_rows_and_no_others_at_the_commit() {
          INSERT INTO p SELECT n % 60, 1 + n / 60, 'Text ' || n FROM generate_series(0, 119) n",
     );
     db.create_kb("k", "hash", "{}");
-    db.run("SELECT kb.attach_table('k', 'p', 'body')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 'p', 'body')");
     let of = |db: &mut Db, year: i32| {
         db.count(&format!("kb.query('k', 'text', 200, min_score => 0) WHERE external_id LIKE '{year}/%'"))
     };

@@ -1,7 +1,7 @@
 //! Tables that are dropped, recreated or swapped, and those that lose columns that are read.
 
 use super::{ready, with_articles, without_worker};
-use crate::support::{APP, Db, SOON, assert_sound, until};
+use crate::support::{APP, Db, SOON, WHOLE, assert_sound, until};
 
 fn answered(db: &mut Db, kb: &str) -> Vec<String> {
     let sql = format!(
@@ -21,8 +21,7 @@ fn until_fault(db: &mut Db, words: &str) {
 
 #[test]
 fn rows_of_a_dropped_table_leave_the_answers_at_the_commit_however_it_is_dropped() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     for (make, table, drop) in [
         ("CREATE TABLE t (id int PRIMARY KEY, body text)", "t", "DROP TABLE t"),
         ("CREATE SCHEMA s; CREATE TABLE s.t (id int PRIMARY KEY, body text)", "s.t", "DROP SCHEMA s CASCADE"),
@@ -73,15 +72,13 @@ fn a_table_that_is_recreated_or_takes_another_name_is_attached_with_its_own_rows
     until_fault(&mut db, "public.a");
     // A table that no longer exists does not stop the comparison of another.
     assert_eq!(db.all::<String>("SELECT relation FROM kb.reconcile('s')"), ["public.other"]);
-    db.run("SELECT kb.attach_table('s', 'a', 'body')");
-    db.wait("s");
+    db.run_and_wait("s", "SELECT kb.attach_table('s', 'a', 'body')");
     assert_eq!(answered(&mut db, "s"), ["Another", "New robin", "New wren"]);
     assert_eq!(
         (db.count("kb.sources WHERE error IS NULL"), fault(&mut db).as_str()),
         (3, "every attached table can be read")
     );
-    db.run("INSERT INTO a VALUES (4, 'New finch')");
-    db.wait("s");
+    db.run_and_wait("s", "INSERT INTO a VALUES (4, 'New finch')");
     assert_eq!(answered(&mut db, "s").len(), 4);
     // Two tables swap their names: both are there, and the keys of one are those of the other.
     db.run(
@@ -90,8 +87,7 @@ fn a_table_that_is_recreated_or_takes_another_name_is_attached_with_its_own_rows
     );
     until_fault(&mut db, "documents of another attached table have the keys of rows");
     db.run("SELECT kb.detach_table('s', 'a_old')");
-    db.run("SELECT kb.reconcile('s')");
-    db.wait("s");
+    db.run_and_wait("s", "SELECT kb.reconcile('s')");
     assert_eq!(answered(&mut db, "s"), ["Another", "Newest robin"]);
 }
 
@@ -128,8 +124,7 @@ fn a_column_or_key_that_is_missing_is_said_of_the_table_until_it_is_there_again(
 #[test]
 fn rows_that_cannot_be_read_have_a_reason_when_the_wait_ends() {
     let Some((cluster, mut db)) = with_articles() else { return };
-    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO articles (body, status) VALUES ('One', 'published')");
     db.run("CREATE ROLE heir");
     let mut holder = cluster.connect(APP);
     for (lose, words, mend) in [
@@ -161,16 +156,14 @@ fn rows_that_cannot_be_read_have_a_reason_when_the_wait_ends() {
         let error: Option<String> = db.one("SELECT error FROM kb.sources");
         assert!(error.as_ref().is_some_and(|error| error.contains(words)), "{words}: {error:?}");
         assert!(fault(&mut db).contains(words));
-        db.run(&format!("{mend}; SELECT kb.retry('k'), count(*) FROM kb.reconcile('k')"));
-        db.wait("k");
+        db.run_and_wait("k", &format!("{mend}; SELECT kb.retry('k'), count(*) FROM kb.reconcile('k')"));
         assert_eq!(db.one::<Option<String>>("SELECT error FROM kb.sources"), None);
     }
 }
 
 #[test]
 fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_documents() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", r#"{"strategy": "none"}"#);
+    let (_cluster, mut db) = crate::with_kb!("hash", WHOLE);
     db.run("CREATE TABLE a (id int PRIMARY KEY, body text); SELECT kb.attach_table('k', 'a', 'body')");
     // The last ones are deleted last, and added first.
     for (first, last) in [(801, 1600), (1, 800)] {
@@ -190,8 +183,7 @@ fn rows_of_another_table_that_have_the_keys_of_a_dropped_one_all_become_document
 #[test]
 fn an_earlier_workers_error_about_a_table_ends_when_it_can_be_read() {
     let Some((cluster, mut db)) = with_articles() else { return };
-    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO articles (body, status) VALUES ('One', 'published')");
     db.run("ALTER TABLE articles RENAME body TO text; UPDATE articles SET text = 'Two'");
     until_fault(&mut db, "column t.body does not exist");
     // An answer with the old text is marked as stale.
@@ -199,16 +191,14 @@ fn an_earlier_workers_error_about_a_table_ends_when_it_can_be_read() {
     let worker = cluster.processes("kb worker", Some(APP));
     db.run(&format!("SELECT pg_terminate_backend({})", worker[0]));
     until(SOON, "the worker has ended", || cluster.processes("kb worker", Some(APP)) != worker);
-    db.run("ALTER TABLE articles RENAME text TO body; UPDATE articles SET body = 'Three'");
-    db.wait("k");
+    db.run_and_wait("k", "ALTER TABLE articles RENAME text TO body; UPDATE articles SET body = 'Three'");
     until(SOON, "the fault is over", || fault(&mut db) == "every attached table can be read");
     assert!(!db.one::<bool>("SELECT bool_and(stale) FROM kb.query('k', 'one', 5, min_score => -1)"));
 }
 
 #[test]
 fn dropping_a_copy_of_an_attached_table_removes_nothing_from_answers() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run(
         "CREATE ROLE stranger LOGIN IN ROLE kb_reader; GRANT CREATE ON SCHEMA public TO stranger;
          CREATE TABLE a (id int PRIMARY KEY, body text); INSERT INTO a VALUES (1, 'A crow');

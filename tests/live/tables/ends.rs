@@ -1,8 +1,7 @@
 //! Tables that are detached, dropped, restored and repaired.
 
 use super::{ready, with_articles, without_worker};
-use crate::support::cluster::succeed;
-use crate::support::{APP, Db, SOON, assert_sound, until};
+use crate::support::{APP, Db, SOON, assert_sound, succeed, until};
 
 #[test]
 fn a_job_that_is_enqueued_beside_a_detach_is_done_or_gone() {
@@ -11,8 +10,7 @@ fn a_job_that_is_enqueued_beside_a_detach_is_done_or_gone() {
     for keep in [true, false] {
         db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'Ships lie in the harbor.')");
         db.create_kb("k", "hash", "{}");
-        db.run("SELECT kb.attach_table('k', 't', '{body}')");
-        db.wait("k");
+        db.run_and_wait("k", "SELECT kb.attach_table('k', 't', '{body}')");
         // The order is that of kb.retry: documents first, then their jobs.
         other.run(
             "BEGIN; UPDATE kb.documents SET status = 'pending' WHERE external_id = '1';
@@ -51,8 +49,7 @@ fn a_table_that_is_detached_or_dropped_leaves_nothing_behind() {
     let Some((_cluster, mut db)) = with_articles() else { return };
     db.create_kb("second", "hash", "{}");
     db.run("SELECT kb.attach_table('second', 'articles', 'body')");
-    db.run("INSERT INTO articles (body, status) VALUES ('One', 'published'), ('Two', 'draft')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO articles (body, status) VALUES ('One', 'published'), ('Two', 'draft')");
     db.wait("second");
     assert_eq!((ready(&mut db, "k").len(), ready(&mut db, "second").len()), (1, 2));
     db.run("UPDATE articles SET body = body || '!'");

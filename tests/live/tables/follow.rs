@@ -10,8 +10,7 @@ fn a_row_is_found_once_published_and_gone_at_the_commit_that_removes_it() {
         "INSERT INTO articles (title, body, status, tags) SELECT 'Leave ' || n, 'Thirty days of leave in office ' || n,
              'published', ARRAY['hr'] FROM generate_series(1, 8) n",
     );
-    db.run("INSERT INTO articles (title, body) VALUES ('Draft', 'Not for anybody')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO articles (title, body) VALUES ('Draft', 'Not for anybody')");
     assert_eq!(ready(&mut db, "k"), ["1", "2", "3", "4", "5", "6", "7", "8"]);
     let found: String = db.one(
         "SELECT concat_ws('|', title, content, metadata, stale) FROM kb.query('k', 'Thirty days of leave in office 3', 1)",
@@ -60,8 +59,7 @@ fn an_update_of_other_columns_writes_and_embeds_nothing() {
     db.run(
         "INSERT INTO articles (body, status) SELECT 'Text ' || n, 'published' FROM generate_series(1, 5) n",
     );
-    db.run("INSERT INTO articles (body) VALUES ('A draft')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO articles (body) VALUES ('A draft')");
     for (statement, written) in [
         ("UPDATE articles SET views = views + 1", 0),
         ("UPDATE articles SET body = body, status = status, title = title", 0),
@@ -149,13 +147,11 @@ fn existing_rows_are_enqueued_by_key_and_live_changes_go_first() {
     );
     db.create_kb("k", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', content => 'body')");
-    db.run("INSERT INTO t VALUES (9, 9999, 'Put meanwhile')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO t VALUES (9, 9999, 'Put meanwhile')");
     assert_eq!(db.count("kb.documents WHERE status = 'ready'"), 3501);
     assert_eq!(db.count("kb.sources WHERE backfill IS NOT NULL OR error IS NOT NULL"), 0);
     // The table is attached again with another template: only rows whose text differs are processed.
-    db.run("SELECT kb.attach_table('k', 't', content => '{{body}}.')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', content => '{{body}}.')");
     assert_eq!(db.count("kb.documents WHERE content LIKE '%.'"), 3501);
     assert_eq!(db.count("kb.sources"), 1);
 }
@@ -171,8 +167,7 @@ fn rows_that_cascades_delete_or_replication_applies_are_followed() {
     db.create_kb("k", "hash", "{}");
     db.create_kb("l", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', '{{body}} of {{author}}', replicated => true); SELECT kb.attach_table('l', 'local', 'body')");
-    db.run("INSERT INTO t SELECT n, 1 + n % 3, 'Text ' || n FROM generate_series(1, 6) n");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO t SELECT n, 1 + n % 3, 'Text ' || n FROM generate_series(1, 6) n");
     without_worker(&cluster, || {
         db.run("DELETE FROM authors WHERE id = 1");
         assert_eq!(
@@ -237,12 +232,10 @@ fn a_title_that_is_null_is_no_title() {
         db.all("SELECT concat_ws('|', external_id, title, uri) FROM kb.documents ORDER BY 1")
     };
     assert_eq!(told(&mut db), ["1|One|a:1", "2|Two|a:2"]);
-    db.run("UPDATE t SET title = NULL, uri = NULL");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE t SET title = NULL, uri = NULL");
     // The same as for a document that is put without one.
     db.create_kb("put", "hash", "{}");
-    db.run("SELECT kb.put_document('put', id::text, body, content_type => type) FROM t");
-    db.wait("put");
+    db.run_and_wait("put", "SELECT kb.put_document('put', id::text, body, content_type => type) FROM t");
     let of = |db: &mut Db, kb: &str| -> Vec<String> {
         db.all(&format!(
             "SELECT concat_ws('|', external_id, title, uri) FROM kb.documents WHERE kb_id = '{kb}' ORDER BY 1"

@@ -20,8 +20,7 @@ const ARTICLES: &str = "CREATE TABLE articles (
 
 /// A cluster with a knowledge base of published articles.
 fn with_articles() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     db.run(ARTICLES);
     db.create_kb("k", "hash", "{}");
     db.run(

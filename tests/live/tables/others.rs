@@ -8,8 +8,7 @@ use std::time::Instant;
 fn others_go_on(db: &mut Db) {
     let before = db.count("kb.documents WHERE kb_id = 'other'");
     for n in before..before + 10 {
-        db.put("other", &format!("d{n}"), &format!("Text {n}"));
-        db.wait("other");
+        db.put_and_wait("other", &format!("d{n}"), &format!("Text {n}"));
     }
 }
 
@@ -121,15 +120,14 @@ fn each_tenant_waits_for_its_own_rows_only() {
     );
     db.create_kb("k", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'domain')");
-    db.run("INSERT INTO t VALUES (1, 'a', 'Of a'), (2, 'b', 'Of b')");
-    db.wait("k");
+    db.run_and_wait("k", "INSERT INTO t VALUES (1, 'a', 'Of a'), (2, 'b', 'Of b')");
     let mut writer = cluster.connect_as(APP, "writer");
     without_worker(&cluster, || {
         db.run("UPDATE t SET body = 'Changed' WHERE id = 2");
         writer.run("SET kb.tenant = 'a'");
         writer.wait("k");
         writer.run("SET kb.tenant = 'b'");
-        assert_eq!(writer.fault("SELECT kb.wait('k', 0)").code, "55P03");
+        writer.refused("SELECT kb.wait('k', 0)", "55P03");
     });
     writer.wait("k");
     assert_eq!(writer.all::<String>("SELECT content FROM kb.chunks"), ["Changed"]);

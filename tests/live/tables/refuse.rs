@@ -32,8 +32,7 @@ fn a_table_that_cannot_be_attached_is_refused_with_a_hint() {
         ("t_pkey", "55000", "is not a table"),
         ("nowhere", "42P01", "does not exist"),
     ] {
-        let fault = db.fault(&format!("SELECT kb.attach_table('k', '{table}', 'body')"));
-        assert_eq!(fault.code, code, "{table}: {fault:?}");
+        let fault = db.refused(&format!("SELECT kb.attach_table('k', '{table}', 'body')"), code);
         assert!(fault.text.contains(says), "{table}: {fault:?}");
     }
     let fault = db.fault("SELECT kb.attach_table('k', 't', '{body, nope}', title => 'none', tenant => 'x')");
@@ -65,7 +64,7 @@ fn a_table_that_cannot_be_attached_is_refused_with_a_hint() {
         assert!(fault.text.contains("published_when"), "{condition}: {fault:?}");
     }
     let mut writer = cluster.connect_as(APP, "writer");
-    assert_eq!(writer.fault("SELECT kb.attach_table('k', 't', 'body')").code, "42501");
+    writer.refused("SELECT kb.attach_table('k', 't', 'body')", "42501");
     assert_eq!(db.count("kb.sources"), 0);
     assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 0);
 }
@@ -78,8 +77,7 @@ fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
          INSERT INTO t VALUES (1, 'One'), (2, 'Two'), (3, 'Three')",
     );
     db.create_kb("k", "hash", "{}");
-    db.run("SELECT kb.attach_table('k', 't', 'body', published_when => '10 / n > 0')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', published_when => '10 / n > 0')");
     let all = |db: &mut Db| -> Vec<String> {
         db.all("SELECT external_id FROM kb.query('k', 'one', 50, min_score => 0) ORDER BY external_id")
     };
@@ -91,21 +89,18 @@ fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
     db.run("UPDATE t SET n = 0, body = 'Changed' WHERE id = 2; INSERT INTO t VALUES (4, 'Four', 0), (5, 'Five', 1)");
     db.wait("k");
     assert_eq!(all(&mut db), ["3", "5"]);
-    db.run("UPDATE t SET n = 1");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE t SET n = 1");
     assert_eq!(all(&mut db), ["1", "2", "3", "4", "5"]);
     // A column that is read is renamed: statements continue, the rows are listed, and other tables continue.
     db.run("CREATE TABLE other (id int PRIMARY KEY, body text)");
     db.create_kb("o", "hash", "{}");
     db.run("SELECT kb.attach_table('o', 'other', 'body')");
     db.run("ALTER TABLE t RENAME COLUMN body TO text; UPDATE t SET text = 'Renamed' WHERE id = 1");
-    db.run("INSERT INTO other VALUES (1, 'Goes on')");
-    db.wait("o");
+    db.run_and_wait("o", "INSERT INTO other VALUES (1, 'Goes on')");
     db.wait("k");
     assert_eq!(all(&mut db).len(), 5);
     assert!(db.one::<String>("SELECT error FROM kb.failures WHERE external_id = '1'").contains("body"));
-    db.run("SELECT kb.attach_table('k', 't', 'text', published_when => '10 / n > 0')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'text', published_when => '10 / n > 0')");
     assert_eq!(db.count("kb.failures"), 0);
     assert_eq!(
         db.one::<String>("SELECT content FROM kb.documents WHERE kb_id = 'k' AND external_id = '1'"),
@@ -119,8 +114,7 @@ fn no_fault_of_kb_or_of_a_condition_fails_the_users_statement() {
         db.count("kb.health() WHERE component = 'sources' AND status = 'warning' AND detail LIKE '%\"id\"%'")
             == 1
     });
-    db.run("DROP TABLE t; INSERT INTO other VALUES (2, 'Goes on, too')");
-    db.wait("o");
+    db.run_and_wait("o", "DROP TABLE t; INSERT INTO other VALUES (2, 'Goes on, too')");
     assert_eq!(ready(&mut db, "o"), ["1", "2"]);
     until(SOON, "its documents are gone, too", || db.count("kb.documents WHERE kb_id = 'k'") == 0);
     let relation: i64 = db.one("SELECT relation::bigint FROM kb.sources WHERE relation_name LIKE '%.t'");
@@ -144,14 +138,12 @@ fn a_row_is_its_tables_and_nobody_elses() {
         "SELECT kb.put_documents('k', ARRAY['{\"external_id\": \"1\", \"content\": \"One\"}'::jsonb])",
         "SELECT kb.delete_document('k', '1')",
     ] {
-        let fault = db.fault(statement);
-        assert_eq!(fault.code, "55000", "{fault:?}");
+        let fault = db.refused(statement, "55000");
         assert!(fault.text.contains("row of an attached table"), "{fault:?}");
     }
     assert_eq!(db.one::<i64>("SELECT kb.detach_table('k', 'articles', keep => true)"), 1);
     db.put("k", "1", "Now it is anybody's.");
-    db.run("UPDATE articles SET body = 'Nobody looks'; SELECT kb.delete_document('k', '2')");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE articles SET body = 'Nobody looks'; SELECT kb.delete_document('k', '2')");
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(db.count("pg_trigger WHERE tgname LIKE 'kb\\_%'"), 0);
 }
@@ -176,8 +168,7 @@ fn attaching_and_waiting_in_one_transaction_is_an_immediate_error() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
-    let fault = db.fault("SELECT kb.attach_table('k', 't', 'body'); SELECT kb.wait('k', 60)");
-    assert_eq!(fault.code, "55000", "{fault:?}");
+    db.refused("SELECT kb.attach_table('k', 't', 'body'); SELECT kb.wait('k', 60)", "55000");
 }
 
 #[test]
@@ -185,8 +176,7 @@ fn a_table_that_becomes_a_partition_is_reported_until_it_is_none() {
     let (_cluster, mut db) = crate::connected!();
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'One')");
     db.create_kb("k", "hash", "{}");
-    db.run("SELECT kb.attach_table('k', 't', 'body')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body')");
     db.run(
         "CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
          ALTER TABLE parts ATTACH PARTITION t DEFAULT; INSERT INTO t VALUES (2, 'Two')",
@@ -198,8 +188,7 @@ fn a_table_that_becomes_a_partition_is_reported_until_it_is_none() {
     until(SOON, "health tells of nothing", || {
         db.count("kb.health() WHERE component = 'sources' AND status = 'ok'") == 1
     });
-    db.run("SELECT kb.reconcile('k')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.reconcile('k')");
     assert_eq!(ready(&mut db, "k"), ["1", "2", "3"]);
 }
 
@@ -215,8 +204,10 @@ fn existing_rows_are_enqueued_even_if_one_cannot_be_read_and_few_are_published()
     db.create_kb("k", "hash", "{}");
     db.create_kb("s", "hash", "{}");
     db.run("SELECT kb.attach_table('k', 't', 'body', published_when => '10 / n > 0')");
-    db.run("SELECT kb.attach_table('s', 'sparse', 'body', published_when => 'n IN (3, 49999)')");
-    db.wait("s");
+    db.run_and_wait(
+        "s",
+        "SELECT kb.attach_table('s', 'sparse', 'body', published_when => 'n IN (3, 49999)')",
+    );
     assert_eq!(ready(&mut db, "s"), ["3", "49999"]);
     db.wait("k");
     assert_eq!(ready(&mut db, "k").len(), 2199);
@@ -226,11 +217,9 @@ fn existing_rows_are_enqueued_even_if_one_cannot_be_read_and_few_are_published()
     let drift: String =
         db.one("SELECT concat_ws(' ', rows, missing, changed, orphaned) FROM kb.reconcile('k')");
     assert_eq!(drift, "2200 0 0 0");
-    db.run("SELECT kb.attach_table('k', 't', 'body', published_when => '20 / n > 0')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', published_when => '20 / n > 0')");
     assert_eq!(ready(&mut db, "k").len(), 2199);
-    db.run("UPDATE t SET n = 0 WHERE id = 7; UPDATE t SET n = 2 WHERE id = 1500");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE t SET n = 0 WHERE id = 7; UPDATE t SET n = 2 WHERE id = 1500");
     assert_eq!(db.all::<String>("SELECT external_id FROM kb.failures"), ["7"]);
     assert_sound(&mut db, "k", 2199, 1);
 }
@@ -264,12 +253,10 @@ fn the_error_of_a_table_is_shown_until_it_is_repaired_without_a_value_of_a_row()
     // A key that no external_id can be is reported until the row is gone and all rows are compared.
     db.create_kb("n", "hash", "{}");
     db.run("INSERT INTO names VALUES (repeat('x', 1100), 'Too long a key'), ('short', 'A short key')");
-    db.run("SELECT kb.attach_table('n', 'names', 'body')");
-    db.wait("n");
+    db.run_and_wait("n", "SELECT kb.attach_table('n', 'names', 'body')");
     assert_eq!(ready(&mut db, "n"), ["short"]);
     let error = "SELECT coalesce(max(error), '') FROM kb.sources";
     assert!(db.one::<String>(error).contains("1100 bytes"));
-    db.run("DELETE FROM names WHERE id <> 'short'; SELECT * FROM kb.reconcile('n')");
-    db.wait("n");
+    db.run_and_wait("n", "DELETE FROM names WHERE id <> 'short'; SELECT * FROM kb.reconcile('n')");
     assert_eq!(db.one::<String>(error), "");
 }

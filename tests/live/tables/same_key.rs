@@ -17,8 +17,7 @@ fn contents(db: &mut Db) -> Vec<String> {
 
 #[test]
 fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text, pub boolean DEFAULT true);
          INSERT INTO t VALUES (1, 'secret salary of Ada'), (2, 'secret salary of Bob'), (3, 'salary of all');
@@ -48,8 +47,7 @@ fn a_row_that_returns_with_another_text_is_never_found_by_its_old_text() {
 
 #[test]
 fn deleting_a_document_that_is_not_there_yet_leaves_the_row_that_becomes_it() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run(
         "CREATE FUNCTION waits(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS
              $$BEGIN PERFORM pg_advisory_lock_shared(7), pg_advisory_unlock_shared(7); RETURN true; END$$;
@@ -71,27 +69,23 @@ fn deleting_a_document_that_is_not_there_yet_leaves_the_row_that_becomes_it() {
 
 #[test]
 fn a_key_that_is_equal_but_printed_differently_is_the_same_row_under_a_new_name() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run(
         "CREATE TABLE t (id numeric PRIMARY KEY, body text); SELECT kb.attach_table('k', 't', 'body');
          INSERT INTO t VALUES (1.0, 'a crow')",
     );
     db.wait("k");
     assert_eq!(contents(&mut db), ["1.0 a crow ready"]);
-    db.run("UPDATE t SET id = 1.00");
-    db.wait("k");
+    db.run_and_wait("k", "UPDATE t SET id = 1.00");
     assert_eq!(contents(&mut db), ["1.00 a crow ready"]);
     assert_eq!(db.one::<i64>("SELECT missing + changed + orphaned FROM kb.reconcile('k')"), 0);
-    db.run("DELETE FROM t");
-    db.wait("k");
+    db.run_and_wait("k", "DELETE FROM t");
     assert_sound(&mut db, "k", 0, 0);
 }
 
 #[test]
 fn a_row_with_the_key_of_a_put_document_loses_no_edit_of_that_document() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run(
         "CREATE TABLE a (id int PRIMARY KEY, body text); CREATE TABLE b (id int PRIMARY KEY, body text);
          SELECT kb.put_document('k', '5', 'put first'); INSERT INTO a VALUES (1, 'a first');
@@ -111,8 +105,7 @@ fn a_row_with_the_key_of_a_put_document_loses_no_edit_of_that_document() {
 
 #[test]
 fn documents_that_are_kept_when_their_table_is_detached_become_ready() {
-    let (cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run(
         "CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'a crow');
          SELECT kb.attach_table('k', 't', 'body')",
@@ -131,8 +124,7 @@ fn documents_that_are_kept_when_their_table_is_detached_become_ready() {
 
 #[test]
 fn a_role_that_does_not_see_all_documents_of_a_table_cannot_detach_it() {
-    let (_cluster, mut db) = crate::connected!();
-    db.create_kb("k", "hash", "{}");
+    let (_cluster, mut db) = crate::with_kb!("hash", "{}");
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'a crow')");
     // A table that is not attached yet has no documents.
     db.run("BEGIN ISOLATION LEVEL REPEATABLE READ");
@@ -162,8 +154,7 @@ fn deleted_rows_are_looked_up_by_key_even_without_statistics_of_their_table() {
     db.wait("b");
     let read = "SELECT coalesce(sum(idx_tup_read), 0)::bigint FROM pg_stat_user_indexes WHERE indexrelname = 'documents_source_no'";
     let before = db.one::<i64>(read);
-    db.run("DELETE FROM tb WHERE id <= 2000");
-    db.wait("b");
+    db.run_and_wait("b", "DELETE FROM tb WHERE id <= 2000");
     assert_sound(&mut db, "b", 1000, 0);
     db.run("SELECT pg_stat_force_next_flush()");
     let read = db.one::<i64>(read) - before;

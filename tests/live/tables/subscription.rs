@@ -39,8 +39,7 @@ fn subscribed() -> Option<(Cluster, Db, Db)> {
         ("local", ""),
     ] {
         db.create_kb(table, "hash", "{}");
-        db.run(&format!("SELECT kb.attach_table('{table}', '{table}', 'body'{more})"));
-        db.wait(table);
+        db.run_and_wait(table, &format!("SELECT kb.attach_table('{table}', '{table}', 'body'{more})"));
     }
     let address: String = db.one(
         "SELECT format('host=%s port=%s user=%s dbname=origin', split_part(current_setting('unix_socket_directories'), ',', 1),

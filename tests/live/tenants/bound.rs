@@ -6,13 +6,11 @@ use crate::support::{APP, Cluster, Db};
 /// Knowledge base k of tenants a, b and c, each with a document of its own; roles a and b are bound to their
 /// tenants, either to a and b, pool to none; all may write.
 fn bound() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     for tenant in ["a", "b", "c"] {
         db.run(&format!("SET kb.tenant = '{tenant}'"));
         db.create_kb("k", "hash", "{}");
-        db.put("k", tenant, &format!("What {tenant} knows."));
-        db.wait("k");
+        db.put_and_wait("k", tenant, &format!("What {tenant} knows."));
     }
     db.run("RESET kb.tenant");
     for (role, tenants) in [("a", &["a"][..]), ("b", &["b"]), ("either", &["a", "b"]), ("pool", &[])] {
@@ -65,7 +63,7 @@ fn a_role_of_one_tenant_is_in_it_without_a_setting_and_leaves_it_by_none() {
 fn a_role_of_several_tenants_says_which_in_each_transaction() {
     let Some((cluster, _db)) = bound() else { return };
     let mut either = cluster.connect_as(APP, "either");
-    assert_eq!(either.fault("SELECT FROM kb.documents").code, "42501");
+    either.refused("SELECT FROM kb.documents", "42501");
     // This is what a proxy that pools transactions needs.
     for tenant in ["a", "b", "a"] {
         either.run(&format!("BEGIN; SET LOCAL kb.tenant = '{tenant}'"));
@@ -74,7 +72,7 @@ fn a_role_of_several_tenants_says_which_in_each_transaction() {
         either.run("COMMIT");
     }
     either.run("SET kb.tenant = 'c'");
-    assert_eq!(either.fault("SELECT FROM kb.documents").code, "42501");
+    either.refused("SELECT FROM kb.documents", "42501");
 }
 
 #[test]
@@ -88,7 +86,7 @@ fn neither_set_role_nor_a_functions_owner_leads_out() {
         assert_eq!(documents(&mut proxy), [role]);
     }
     proxy.run("SET kb.tenant = 'b'");
-    assert_eq!(proxy.fault("SELECT FROM kb.documents").code, "42501");
+    proxy.refused("SELECT FROM kb.documents", "42501");
     proxy.run("RESET kb.tenant");
     // Functions that run with their owners' rights.
     for owner in ["a", "pool"] {
@@ -118,8 +116,7 @@ fn neither_set_role_nor_a_functions_owner_leads_out() {
         }
         session.run("SET kb.tenant = 'b'");
         for function in ["documents", "found", "put"] {
-            let fault = session.fault(&format!("SELECT {function}_of_{of}()"));
-            assert_eq!(fault.code, "42501", "{function} {of}: {fault:?}");
+            session.refused(&format!("SELECT {function}_of_{of}()"), "42501");
         }
         session.run("RESET kb.tenant");
     }
@@ -139,7 +136,7 @@ fn roles_with_the_rights_of_a_bound_one_are_bound_and_a_new_name_frees_none() {
     let mut renamed = cluster.connect_as(APP, "a_by_another_name");
     assert_eq!(documents(&mut renamed), ["a"]);
     renamed.run("SET kb.tenant = 'b'");
-    assert_eq!(renamed.fault("SELECT FROM kb.documents").code, "42501");
+    renamed.refused("SELECT FROM kb.documents", "42501");
     // A role that gets the old name is bound, too, and so is a role that was dropped and created again.
     db.run("CREATE ROLE a LOGIN IN ROLE kb_reader; DROP ROLE b; CREATE ROLE b LOGIN IN ROLE kb_reader");
     assert_eq!(documents(&mut cluster.connect_as(APP, "a")), ["a"]);
@@ -152,8 +149,7 @@ fn roles_with_the_rights_of_a_bound_one_are_bound_and_a_new_name_frees_none() {
 #[test]
 fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
     let Some((cluster, mut db)) = bound() else { return };
-    let mut pool = cluster.connect_as(APP, "pool");
-    pool.run("SET kb.tenant = 'c'");
+    let mut pool = cluster.connect_as_tenant("pool", "c");
     assert_eq!(documents(&mut pool), ["c"]);
     // Also under a snapshot from before.
     let mut old = cluster.connect_as(APP, "pool");
@@ -163,7 +159,7 @@ fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
     assert_eq!(documents(&mut pool), ["c"]);
     db.run("COMMIT");
     for session in [&mut pool, &mut old] {
-        assert_eq!(session.fault("SELECT FROM kb.documents").code, "42501");
+        session.refused("SELECT FROM kb.documents", "42501");
     }
     pool.run("RESET kb.tenant");
     assert_eq!(documents(&mut pool), ["a"]);
@@ -172,7 +168,7 @@ fn sessions_that_are_open_are_bound_and_unbound_at_the_commit() {
     pool.run("SET kb.tenant = 'c'");
     assert_eq!(documents(&mut pool), ["c"]);
     db.run("INSERT INTO kb.tenant_roles VALUES ('pool', NULL, 'b')");
-    assert_eq!(pool.fault("SELECT FROM kb.documents").code, "42501");
+    pool.refused("SELECT FROM kb.documents", "42501");
     assert_eq!(db.one::<i64>("SELECT kb.unbind_role('pool')"), 1);
     assert_eq!(documents(&mut pool), ["c"]);
 }
@@ -188,7 +184,7 @@ fn a_bound_role_binds_no_role_and_an_unsuitable_role_is_not_bound() {
         "SELECT kb.unbind_role('chief')",
         "SELECT kb.bind_role('chief', 'b')",
     ] {
-        assert_eq!(chief.fault(sql).code, "42501", "{sql}");
+        chief.refused(sql, "42501");
     }
     assert_eq!(
         chief.all::<String>("SELECT role_name::text FROM kb.tenant_roles ORDER BY 1"),
@@ -204,8 +200,7 @@ fn a_bound_role_binds_no_role_and_an_unsuitable_role_is_not_bound() {
         ("SELECT kb.bind_role('pool', E'a\\nb')", "22023"),
         ("SELECT kb.bind_role(NULL, 'a')", "22004"),
     ] {
-        let fault = free.fault(sql);
-        assert_eq!(fault.code, code, "{sql}: {fault:?}");
+        free.refused(sql, code);
     }
     let mut a = cluster.connect_as(APP, "a");
     for sql in [
@@ -213,7 +208,7 @@ fn a_bound_role_binds_no_role_and_an_unsuitable_role_is_not_bound() {
         "SELECT FROM kb.tenant_roles",
         "INSERT INTO kb.tenant_roles VALUES ('pool', 0, 'a')",
     ] {
-        assert_eq!(a.fault(sql).code, "42501", "{sql}");
+        a.refused(sql, "42501");
     }
 }
 
@@ -222,20 +217,18 @@ fn tenant_shared_is_written_by_kb_admin_only() {
     let Some((cluster, mut db)) = bound() else { return };
     db.run("CREATE ROLE librarian LOGIN IN ROLE kb_admin; CREATE TABLE t (id int PRIMARY KEY, tenant text, body text)");
     db.run("ALTER TABLE t OWNER TO pool; INSERT INTO t VALUES (1, 'a', 'A row of a.'), (2, 'shared', 'A row of all.')");
-    let mut pool = cluster.connect_as(APP, "pool");
-    pool.run("SET kb.tenant = 'shared'");
+    let mut pool = cluster.connect_as_tenant("pool", "shared");
     for sql in [
         "SELECT kb.create_knowledge_base('for all', 'hash')",
         "SELECT kb.put_document('k', 'd', 'x')",
         "SELECT kb.attach_table('k', 't', 'body')",
         "SELECT * FROM kb.embed('hash', '{a}', 'query')",
     ] {
-        assert_eq!(pool.fault(sql).code, "42501", "{sql}");
+        pool.refused(sql, "42501");
     }
     let mut librarian = cluster.connect_as(APP, "librarian");
     librarian.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('for all', 'hash')");
-    librarian.put("for all", "d", "What everybody may read.");
-    librarian.wait("for all");
+    librarian.put_and_wait("for all", "d", "What everybody may read.");
     assert_eq!(cluster.connect_as(APP, "a").found("for all", "what", 9), ["d"]);
     // Nor by a column that names it: pool owns the table, and is no kb_admin.
     pool.run("SET kb.tenant = 'c'; SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
@@ -255,8 +248,7 @@ fn rows_of_a_bound_roles_table_are_of_its_tenants_only() {
     db.run("CREATE TABLE t (id int PRIMARY KEY, tenant text, body text); ALTER TABLE t OWNER TO a");
     db.run("INSERT INTO t VALUES (1, 'a', 'Seen by its own.'), (2, 'b', 'Smuggled to another.')");
     let mut a = cluster.connect_as(APP, "a");
-    a.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
-    a.wait("k");
+    a.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', tenant => 'tenant')");
     a.run("INSERT INTO t VALUES (3, 'c', 'Smuggled to a third.'), (4, 'a', 'Seen as well.'); UPDATE t SET tenant = 'b' WHERE id = 1");
     a.wait("k");
     assert_eq!(
@@ -276,7 +268,7 @@ fn a_role_that_was_made_again_and_bound_again_is_bound_under_a_new_name_too() {
     let mut renamed = cluster.connect_as(APP, "b_by_another_name");
     assert_eq!(documents(&mut renamed), ["b"]);
     renamed.run("SET kb.tenant = 'a'");
-    assert_eq!(renamed.fault("SELECT FROM kb.documents").code, "42501");
+    renamed.refused("SELECT FROM kb.documents", "42501");
 }
 
 #[test]
@@ -288,7 +280,7 @@ fn a_prepared_statement_in_an_open_transaction_is_bound_too() {
     pool.run(&"EXECUTE p;".repeat(7));
     pool.run("BEGIN; EXECUTE p");
     db.run("SELECT kb.bind_role('pool', 'a')");
-    assert_eq!(pool.fault("EXECUTE p").code, "42501");
+    pool.refused("EXECUTE p", "42501");
 }
 
 #[test]
@@ -308,10 +300,8 @@ fn code_of_a_bound_roles_table_is_bound_in_the_worker_too() {
          CREATE TABLE t (id int PRIMARY KEY, body text); INSERT INTO t VALUES (1, 'A row'); RESET ROLE",
     );
     let mut a = cluster.connect_as(APP, "a");
-    a.run("SELECT kb.attach_table('k', 't', 'body', published_when => 'public.spy(id)')");
-    a.wait("k");
-    a.run("UPDATE t SET body = 'Another row'");
-    a.wait("k");
+    a.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', published_when => 'public.spy(id)')");
+    a.run_and_wait("k", "UPDATE t SET body = 'Another row'");
     let log = cluster.log();
     assert!(log.contains("refused to spy") && !log.contains("spied: "), "{log}");
 }
@@ -381,16 +371,14 @@ fn a_role_that_is_bound_after_attaching_writes_to_no_other_tenant() {
         "SELECT kb.unbind_role('pond'); DROP OWNED BY pond; DROP ROLE pond",
     ] {
         db.run(sql);
-        db.run("UPDATE t SET body = body || ' again' WHERE id < 3");
-        db.wait("k");
+        db.run_and_wait("k", "UPDATE t SET body = body || ' again' WHERE id < 3");
         let rows = of_rows(&mut db);
         assert!(rows.contains(&"b 2 Of b".to_string()), "{sql}: {rows:?}");
         assert!(rows.iter().any(|row| row.starts_with("a 1 Of a edited again")), "{sql}: {rows:?}");
     }
     let error: String = db.one("SELECT error FROM kb.sources");
     assert!(error.contains("\"pool\"") && error.contains("attach the table again"), "{error}");
-    db.run("SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')");
-    db.wait("k");
+    db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', tenant => 'whose')");
     assert!(of_rows(&mut db).contains(&"b 3 Later".to_string()));
     // Also without a column that holds the tenant: a role that is bound elsewhere no longer writes to the
     // knowledge base.

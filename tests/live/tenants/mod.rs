@@ -5,26 +5,24 @@ mod moved;
 mod quotas;
 mod shared;
 
-use crate::support::{APP, Cluster, Db, SOON, assert_sound, until, vector_table};
+use crate::support::{APP, Cluster, Db, SOON, WHOLE, assert_sound, until, vector_table};
 
 /// Tenants a, b and shared: roles of the same names that may write, each with a document of its own in a
 /// knowledge base of the same name, and one in a knowledge base that only it has.
 fn tenants() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     for tenant in ["a", "b", "shared"] {
         let group = if tenant == "shared" { "kb_admin" } else { "kb_writer" };
         db.run(&format!("CREATE ROLE {tenant} LOGIN IN ROLE {group}"));
         let mut session = as_tenant(&cluster, tenant);
         for kb in ["handbook", &format!("only_{tenant}")] {
-            session.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+            session.create_kb(kb, "hash", WHOLE);
             session.put(kb, "d", &format!("The secret of {tenant} in {kb}."));
             // A document that fails, so that kb.failures has a row.
             session.wait(kb);
         }
-        session.create_kb("failing", "minilm", r#"{"strategy": "none"}"#);
-        session.put("failing", &format!("{tenant}-long"), &format!("secret {tenant} ").repeat(400));
-        session.wait("failing");
+        session.create_kb("failing", "minilm", WHOLE);
+        session.put_and_wait("failing", &format!("{tenant}-long"), &format!("secret {tenant} ").repeat(400));
         db.run(&format!("CREATE TABLE rows_{tenant} (id int PRIMARY KEY, body text); ALTER TABLE rows_{tenant} OWNER TO {tenant}"));
         session.run(&format!(
             "SELECT kb.attach_table('handbook', 'rows_{tenant}', 'body'); SELECT kb.ingest('handbook')"
@@ -35,9 +33,7 @@ fn tenants() -> Option<(Cluster, Db)> {
 }
 
 fn as_tenant(cluster: &Cluster, tenant: &str) -> Db {
-    let mut session = cluster.connect_as(APP, tenant);
-    session.run(&format!("SET kb.tenant = '{tenant}'"));
-    session
+    cluster.connect_as_tenant(tenant, tenant)
 }
 
 #[test]
@@ -187,8 +183,7 @@ fn no_writer_reaches_into_another_tenants_rows_by_plain_sql() {
         "SELECT kb.create_embedder('mine', 'hash', dimension => 8)",
         "SELECT kb.create_vector_db('mine')",
     ] {
-        let fault = b.fault(statement);
-        assert_eq!(fault.code, "42501", "{statement}: {fault:?}");
+        b.refused(statement, "42501");
     }
     assert_eq!(db.count("kb.documents"), 9);
 }
@@ -200,10 +195,8 @@ fn a_tenant_changes_nothing_of_another_that_uses_the_same_names() {
     assert_eq!(b.put("handbook", "d", "The new secret of b."), "updated");
     b.wait("handbook");
     assert_eq!(b.found("handbook", "secret", 5), ["d"]);
-    b.run("SELECT kb.retry('failing')");
-    b.wait("failing");
-    b.run("SELECT kb.ingest('handbook', 'replace')");
-    b.wait("handbook");
+    b.run_and_wait("failing", "SELECT kb.retry('failing')");
+    b.run_and_wait("handbook", "SELECT kb.ingest('handbook', 'replace')");
     assert!(b.one::<bool>("SELECT kb.delete_document('handbook', 'd')"));
     b.run("SELECT kb.drop_knowledge_base('handbook')");
     for tenant in ["a", "shared"] {
@@ -306,15 +299,14 @@ fn the_caller_of_a_function_is_no_more_than_itself() {
     db.run("CREATE ROLE nobody LOGIN; CREATE ROLE onlooker LOGIN IN ROLE kb_reader");
     let mut nobody = cluster.connect_as(APP, "nobody");
     for statement in attempts("handbook", "d", 1) {
-        assert_eq!(nobody.fault(&statement).code, "42501", "{statement}");
+        nobody.refused(&statement, "42501");
     }
-    let mut onlooker = cluster.connect_as(APP, "onlooker");
-    onlooker.run("SET kb.tenant = 'a'");
+    let mut onlooker = cluster.connect_as_tenant("onlooker", "a");
     assert_eq!(onlooker.found("handbook", "secret", 5), ["d"]);
     for statement in
         attempts("handbook", "d", 1).iter().filter(|s| !s.contains("query") && !s.contains("wait"))
     {
-        assert_eq!(onlooker.fault(statement).code, "42501", "{statement}");
+        onlooker.refused(statement, "42501");
     }
 }
 
@@ -322,7 +314,7 @@ fn the_caller_of_a_function_is_no_more_than_itself() {
 fn rows_with_an_impossible_tenant_are_refused_and_cost_no_other_row_an_attempt() {
     let (cluster, mut db) = crate::connected!();
     for kb in ["mine", "theirs"] {
-        db.create_kb(kb, "hash", r#"{"strategy": "none"}"#);
+        db.create_kb(kb, "hash", WHOLE);
     }
     let mut other = cluster.connect(APP);
     for name in ["repeat('t', 1100)", "E'a\\nb'", "repeat('t', 256)"] {

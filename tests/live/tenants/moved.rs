@@ -50,14 +50,11 @@ fn chunk_ids(db: &mut Db) -> Vec<String> {
 fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     let cluster = crate::cluster!();
     let (mut db, mut a, mut b) = fixture(&cluster);
-    let mut chief = cluster.connect_as(APP, "chief");
-    chief.run("SET kb.tenant = 'a'");
+    let mut chief = cluster.connect_as_tenant("chief", "a");
     // So many that words are in a segment; those of the last documents are pending.
-    a.put("k", "large", &texts::text(9, 30, 90));
-    a.wait("k");
+    a.put_and_wait("k", "large", &texts::text(9, 30, 90));
     until(SOON, "words are in a segment", || db.count("kb.bm25_segments") > 0);
-    a.put("k", "small", &texts::text(10, 3, 30));
-    a.wait("k");
+    a.put_and_wait("k", "small", &texts::text(10, 3, 30));
     let (before, ids) = (rows(&mut db, "a"), chunk_ids(&mut db));
     assert!(before.len() >= 10, "{before:?}");
     let question = "SELECT external_id FROM kb.query('k', 'ships in the harbor', 3, mode => 'hybrid')";
@@ -75,7 +72,7 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     // Vectors are packed when they are written; these are compared whole until they have an index.
     let moved: Vec<String> = before.into_iter().filter(|line| !line.starts_with("tail")).collect();
     assert_eq!((rows(&mut db, "a"), rows(&mut db, "b")), (Vec::new(), moved));
-    assert_eq!(a.fault(question).code, "42704");
+    a.refused(question, "42704");
     assert_eq!(a.count("kb.documents") + a.count("kb.chunks") + a.count("kb.eval_questions"), 0);
     b.wait("k");
     assert_eq!(b.all::<String>(question), answer);
@@ -93,13 +90,11 @@ fn all_rows_change_hands_in_one_commit_and_chunks_keep_their_ids() {
     assert_eq!(chunk_ids(&mut db), ids);
     assert_sound(&mut db, "k", 6, 0);
     // An edit keeps the chunks that it does not change, and a deleted document is gone with its vectors.
-    b.put("k", "d1", &format!("{} And one more sentence at its very end.", texts::text(1, 3, 30)));
-    b.wait("k");
+    b.put_and_wait("k", "d1", &format!("{} And one more sentence at its very end.", texts::text(1, 3, 30)));
     let after = chunk_ids(&mut db);
     let kept = ids.iter().filter(|id| after.contains(id)).count();
     assert!(kept >= ids.len() - 3, "{kept} of {}", ids.len());
-    b.run("SELECT kb.delete_document('k', 'd0'), kb.ingest('k', 'replace')");
-    b.wait("k");
+    b.run_and_wait("k", "SELECT kb.delete_document('k', 'd0'), kb.ingest('k', 'replace')");
     let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
     until(SOON, "the old build and its table are gone", || {
         db.count("kb.builds") == 1 && db.count(tables) == 1
@@ -177,7 +172,7 @@ fn a_move_to_a_tenant_that_may_not_have_it_is_refused() {
     let cluster = crate::cluster!();
     let (mut db, mut a, mut b) = fixture(&cluster);
     let moves = "SELECT kb.move_knowledge_base('k', 'b')";
-    assert_eq!(a.fault(moves).code, "42501");
+    a.refused(moves, "42501");
     db.run("GRANT kb_admin TO a; SELECT kb.bind_role('a', 'a')");
     assert_eq!(cluster.connect_as(APP, "a").fault(moves).code, "42501");
     db.run("SET kb.tenant = 'a'");
@@ -196,13 +191,12 @@ fn a_move_to_a_tenant_that_may_not_have_it_is_refused() {
     }
     // Nor if a name is taken, by a knowledge base or a document, or for a role that may not have rows of b.
     b.create_kb("k", "hash", "{}");
-    assert_eq!(db.fault(moves).code, "42710");
+    db.refused(moves, "42710");
     b.run("SELECT kb.drop_knowledge_base('k')");
     let tables = "pg_class WHERE relnamespace = 'kb'::regnamespace AND relname ~ '^vectors_[0-9]+$'";
     until(SOON, "its table is gone", || db.count(tables) == 1);
     db.run("CREATE TABLE t (id text PRIMARY KEY, body text); ALTER TABLE t OWNER TO a; SELECT kb.attach_table('k', 't', 'body')");
-    let fault = db.fault(moves);
-    assert_eq!(fault.code, "55000");
+    let fault = db.refused(moves, "55000");
     assert!(fault.message.contains("role \"a\", whose table public.t is attached"), "{fault:?}");
     db.run("SELECT kb.detach_table('k', 't')");
     db.run("CREATE TABLE u (id text PRIMARY KEY, whose text, body text); INSERT INTO u VALUES ('d1', 'b', 'A row of b.');
@@ -210,8 +204,7 @@ fn a_move_to_a_tenant_that_may_not_have_it_is_refused() {
     until(SOON, "b's row is a document", || {
         db.count("kb.documents WHERE tenant_id = 'b' AND status = 'ready'") == 1
     });
-    let fault = db.fault(moves);
-    assert_eq!(fault.code, "55000");
+    let fault = db.refused(moves, "55000");
     assert!(fault.message.contains("both tenants have a document \"d1\""), "{fault:?}");
     db.run("SELECT kb.detach_table('k', 'u')");
     until(SOON, "b's row is none", || db.count("kb.documents WHERE tenant_id = 'b'") == 0);
@@ -221,7 +214,7 @@ fn a_move_to_a_tenant_that_may_not_have_it_is_refused() {
         ("SELECT kb.move_knowledge_base('none', 'b')", "42704"),
         ("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT kb.move_knowledge_base('k', 'b')", "55000"),
     ] {
-        assert_eq!(db.fault(sql).code, code, "{sql}");
+        db.refused(sql, code);
         db.run("ROLLBACK");
     }
     assert_eq!(rows(&mut db, "a"), before);
@@ -230,7 +223,7 @@ fn a_move_to_a_tenant_that_may_not_have_it_is_refused() {
     db.run(moves);
     assert_eq!((counted(&mut db, "a"), counted(&mut db, "b")), (0, 4));
     b.wait("k");
-    assert_eq!(b.fault("SELECT kb.put_document('k', 'fifth', 'One too many.')").code, "53400");
+    b.refused("SELECT kb.put_document('k', 'fifth', 'One too many.')", "53400");
 }
 
 #[test]
@@ -256,8 +249,7 @@ fn rows_that_nobody_could_read_are_refused_and_all_tenants_are_no_tenant() {
     };
     // Each of these changes makes it possible.
     db.run("SELECT kb.share('k', 'acme')");
-    db.run(attach);
-    db.wait("k");
+    db.run_and_wait("k", attach);
     until(SOON, "acme's row is ready", || db.count("kb.documents WHERE status = 'ready'") == 1);
     assert_eq!(asked(&mut db), ["1"]);
     // A later cause that makes it unreadable is reported until it is removed.

@@ -6,8 +6,7 @@ use crate::support::{APP, Cluster, Db, SOON, until};
 /// Tenants a, b and c with roles of the same names, which may write; each has a knowledge base "own", a and c
 /// one named "k", which is shared with nobody yet.
 fn tenants() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    let mut db = cluster.connect(APP);
+    let (cluster, mut db) = Cluster::connected(&[])?;
     db.run("SELECT kb.create_vector_db('one for all', dimension => 384)");
     for tenant in ["a", "b", "c"] {
         db.run(&format!(
@@ -16,8 +15,7 @@ fn tenants() -> Option<(Cluster, Db)> {
         let mut session = cluster.connect_as(APP, tenant);
         for kb in if tenant == "b" { &["own"][..] } else { &["own", "k"] } {
             session.run(&format!("SELECT kb.create_knowledge_base('{kb}', 'hash', 'one for all')"));
-            session.put(kb, tenant, &format!("What {tenant} knows of {kb}."));
-            session.wait(kb);
+            session.put_and_wait(kb, tenant, &format!("What {tenant} knows of {kb}."));
         }
     }
     Some((cluster, db))
@@ -32,7 +30,7 @@ fn a_shared_knowledge_base_is_read_by_that_tenant_and_written_by_its_owner() {
     let Some((cluster, _db)) = tenants() else { return };
     let (mut a, mut b, mut c) =
         (cluster.connect_as(APP, "a"), cluster.connect_as(APP, "b"), cluster.connect_as(APP, "c"));
-    assert_eq!(b.fault("SELECT * FROM kb.query('k', 'what')").code, "42704");
+    b.refused("SELECT * FROM kb.query('k', 'what')", "42704");
     assert!(a.one::<bool>("SELECT kb.share('k', 'b')"));
     assert!(!a.one::<bool>("SELECT kb.share('k', 'b')"));
     assert_eq!(b.found("k", "what is known?", 9), ["a"]);
@@ -56,8 +54,7 @@ fn a_shared_knowledge_base_is_read_by_that_tenant_and_written_by_its_owner() {
         "SELECT kb.reconcile('k')",
         "DELETE FROM kb.shares",
     ] {
-        let fault = b.fault(sql);
-        assert_eq!(fault.code, "42501", "{sql}: {fault:?}");
+        b.refused(sql, "42501");
     }
     // The third has its own of that name, and learns nothing about the other.
     assert_eq!(c.found("k", "what is known?", 9), ["c"]);
@@ -69,7 +66,7 @@ fn a_shared_knowledge_base_is_read_by_that_tenant_and_written_by_its_owner() {
     assert_eq!(b.found("k", "What a learnt later.", 1), ["later"]);
     assert!(a.one::<bool>("SELECT kb.unshare('k', 'b')"));
     assert!(!a.one::<bool>("SELECT kb.unshare('k', 'b')"));
-    assert_eq!(b.fault("SELECT * FROM kb.query('k', 'what')").code, "42704");
+    b.refused("SELECT * FROM kb.query('k', 'what')", "42704");
     assert_eq!(b.count("kb.documents"), 1);
     assert_eq!(b.count("kb.knowledge_bases"), 1);
 }
@@ -80,11 +77,11 @@ fn a_share_ends_with_its_commit_for_sessions_that_have_asked_before() {
     let (mut a, mut b) = (cluster.connect_as(APP, "a"), cluster.connect_as(APP, "b"));
     for _ in 0..3 {
         a.run("BEGIN; SELECT kb.share('k', 'b')");
-        assert_eq!(b.fault("SELECT * FROM kb.query('k', 'what')").code, "42704");
+        b.refused("SELECT * FROM kb.query('k', 'what')", "42704");
         a.run("COMMIT");
         assert_eq!(b.found("k", "what is known?", 9), ["a"]);
         a.run("SELECT kb.unshare('k', 'b')");
-        assert_eq!(b.fault("SELECT * FROM kb.query('k', 'what')").code, "42704");
+        b.refused("SELECT * FROM kb.query('k', 'what')", "42704");
         a.run("BEGIN; SELECT kb.share('k', 'b'); ROLLBACK");
         assert_eq!(b.count("kb.documents"), 1);
     }
@@ -127,8 +124,7 @@ fn a_name_denotes_the_own_then_the_common_then_the_first_shared_one() {
     let mut b = cluster.connect_as(APP, "b");
     assert_eq!(b.found("k", "what is known?", 9), ["c"]);
     db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('k', 'hash')");
-    db.put("k", "all", "What all know.");
-    db.wait("k");
+    db.put_and_wait("k", "all", "What all know.");
     assert_eq!(b.found("k", "what is known?", 9), ["all"]);
     b.run("SELECT kb.create_knowledge_base('k', 'hash')");
     assert_eq!(b.found("k", "what is known?", 9), [""; 0]);
@@ -145,10 +141,10 @@ fn a_share_that_is_impossible_is_refused() {
         ("SELECT kb.share('k', NULL)", "22004"),
         ("SELECT kb.share('none', 'b')", "42704"),
     ] {
-        assert_eq!(a.fault(sql).code, code, "{sql}");
+        a.refused(sql, code);
     }
     db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('for all', 'hash')");
-    assert_eq!(db.fault("SELECT kb.share('for all', 'b')").code, "22023");
+    db.refused("SELECT kb.share('for all', 'b')", "22023");
 }
 
 #[test]
@@ -164,8 +160,7 @@ fn a_tenant_with_a_share_delays_no_drop_by_an_open_transaction() {
         "SELECT chunk_id::text || ' ' || (locator ->> 'query_id') FROM kb.query('k', 'what is known?', 1)";
     for is_said_before in [false, true] {
         a.run(r#"SELECT kb.create_knowledge_base('k', 'hash', retrieval => '{"log": 1}')"#);
-        a.put("k", "d", "What a knows.");
-        a.wait("k");
+        a.put_and_wait("k", "d", "What a knows.");
         a.run("SELECT kb.share('k', 'b')");
         let answer: String = b.one(ask);
         let (chunk, id) = answer.split_once(' ').unwrap();
@@ -177,7 +172,7 @@ fn a_tenant_with_a_share_delays_no_drop_by_an_open_transaction() {
         b.run(&format!("BEGIN; {ask}; {say}"));
         a.run("SET statement_timeout = '20s'; SELECT kb.drop_knowledge_base('k'); RESET statement_timeout");
         b.run("COMMIT");
-        assert_eq!(b.fault(ask).code, "42704");
+        b.refused(ask, "42704");
         assert_eq!(b.count("kb.query_log"), 0);
     }
 }
@@ -207,7 +202,7 @@ fn a_tenant_can_refuse_a_share() {
     assert!(!cluster.connect_as(APP, "a").one::<bool>("SELECT kb.refuse_share('k', 'c')"));
     assert_eq!(b.count("kb.shares"), 1);
     db.run("SET kb.tenant = 'shared'; SELECT kb.create_knowledge_base('for all', 'hash')");
-    assert_eq!(b.fault("SELECT kb.refuse_share('for all', 'shared')").code, "22023");
+    b.refused("SELECT kb.refuse_share('for all', 'shared')", "22023");
     db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; SELECT kb.bind_role('reader', 'b')");
     assert_eq!(cluster.connect_as(APP, "reader").fault("SELECT kb.refuse_share('k', 'c')").code, "42501");
 }

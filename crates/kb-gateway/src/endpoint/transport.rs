@@ -36,6 +36,12 @@ pub struct HttpRequest {
     pub body: Value,
 }
 
+impl HttpRequest {
+    pub fn post(url: String, body: Value) -> HttpRequest {
+        HttpRequest { method: "POST".to_string(), url, body }
+    }
+}
+
 /// A reply with its status.
 #[derive(Debug)]
 pub struct Reply {
@@ -206,7 +212,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("localhost:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://localhost:{}/", listener.local_addr().unwrap().port());
-        let request = HttpRequest { method: "POST".into(), url, body: serde_json::json!({}) };
+        let request = HttpRequest::post(url, serde_json::json!({}));
         let fails = |reach| {
             let (headers, timeout) = (BTreeMap::new(), Duration::from_millis(300));
             let sending = Sending { auth: Auth::Bearer, secret: None, headers: &headers, timeout, cap: 0 };
@@ -226,7 +232,7 @@ mod tests {
         // Nothing listens after the listener is dropped.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let url = format!("http://{address}/");
-        let request = HttpRequest { method: "POST".into(), url, body: serde_json::json!({}) };
+        let request = HttpRequest::post(url, serde_json::json!({}));
         let (headers, timeout) = (BTreeMap::new(), Duration::from_secs(60));
         let sending = Sending { auth: Auth::Bearer, secret: None, headers: &headers, timeout, cap: 0 };
         let transport = Transport::new(Reach::Anywhere).unwrap();

@@ -1,7 +1,7 @@
 //! OpenAI's models as deployments in Azure: the same body without the model, which the URL names.
 //! <https://learn.microsoft.com/azure/ai-services/openai/reference#embeddings>
 
-use super::{Address, Auth, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, url};
+use super::{Address, Auth, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, read, url};
 use kb_types::remote_settings::EncodingFormat;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
@@ -19,16 +19,13 @@ pub const PROVIDER: Provider = Provider {
 struct AzureOpenAi;
 
 impl EmbedApi for AzureOpenAi {
-    fn model(&self) -> Option<&'static str> {
-        Some("")
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        2048
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["api_version", "dimensions", "encoding_format"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some(""),
+            dimension: None,
+            max_batch: 2048,
+            keys: &["api_version", "dimensions", "encoding_format"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {

@@ -2,7 +2,8 @@
 
 use super::read::Vector;
 use super::{
-    Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
+    Address, Answer, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, RerankApi, RerankFacts,
+    Unusable, read, task, url,
 };
 use kb_types::{Embedder, Kind, Reranker};
 use serde::Deserialize;
@@ -33,20 +34,13 @@ struct Embeddings {
 }
 
 impl EmbedApi for Cohere {
-    fn model(&self) -> Option<&'static str> {
-        Some("embed-v4.0")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(1536)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        96
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "document_task", "query_task"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("embed-v4.0"),
+            dimension: Some(1536),
+            max_batch: 96,
+            keys: &["dimensions", "document_task", "query_task"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
@@ -60,7 +54,7 @@ impl EmbedApi for Cohere {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["output_dimension"] = json!(dimensions);
         }
-        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/v2/embed"), body }
+        HttpRequest::post(url(embedder, BASE, "/v2/embed"), body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
@@ -76,16 +70,8 @@ struct RerankReply {
 }
 
 impl RerankApi for Cohere {
-    fn model(&self) -> Option<&'static str> {
-        Some("rerank-v3.5")
-    }
-
-    fn path(&self) -> &'static str {
-        "/v2/rerank"
-    }
-
-    fn max_batch(&self) -> usize {
-        1000
+    fn facts(&self) -> RerankFacts {
+        RerankFacts { model: Some("rerank-v3.5"), path: "/v2/rerank", max_batch: 1000 }
     }
 
     fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value {

@@ -2,7 +2,9 @@
 //! <https://ai.google.dev/api/embeddings#method:-models.batchembedcontents>
 
 use super::read::Vector;
-use super::{Address, Auth, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, task, url};
+use super::{
+    Address, Auth, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, read, task, url,
+};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
@@ -35,20 +37,13 @@ struct Embedding {
 }
 
 impl EmbedApi for Gemini {
-    fn model(&self) -> Option<&'static str> {
-        Some("gemini-embedding-001")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(3072)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        100
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "document_task", "query_task"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("gemini-embedding-001"),
+            dimension: Some(3072),
+            max_batch: 100,
+            keys: &["dimensions", "document_task", "query_task"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
@@ -67,11 +62,7 @@ impl EmbedApi for Gemini {
         };
         let requests: Vec<Value> = texts.iter().map(request).collect();
         let path = format!("/models/{}:batchEmbedContents", escaped(model));
-        HttpRequest {
-            method: "POST".to_string(),
-            url: url(embedder, BASE, &path),
-            body: json!({"requests": requests}),
-        }
+        HttpRequest::post(url(embedder, BASE, &path), json!({"requests": requests}))
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

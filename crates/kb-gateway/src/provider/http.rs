@@ -2,7 +2,7 @@
 //! JSON pointers (RFC 6901) into the reply.
 
 use super::read::{self, Vector};
-use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, task, url};
+use super::{Address, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, task, url};
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,25 +23,26 @@ pub const PROVIDER: Provider = Provider {
 struct Http;
 
 impl EmbedApi for Http {
-    fn model(&self) -> Option<&'static str> {
-        Some("")
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some(""),
+            dimension: None,
+            max_batch: 4096,
+            keys: &[
+                "method",
+                "body",
+                "items_pointer",
+                "vector_pointer",
+                "tokens_pointer",
+                "document_task",
+                "query_task",
+            ],
+        }
     }
 
     /// 1 if the template has a placeholder for one text. Otherwise batch_size is the only limit.
     fn max_batch(&self, embedder: &Embedder) -> usize {
         if any_string(&template(embedder), &|string: &str| string == "{{text}}") { 1 } else { 4096 }
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &[
-            "method",
-            "body",
-            "items_pointer",
-            "vector_pointer",
-            "tokens_pointer",
-            "document_task",
-            "query_task",
-        ]
     }
 
     fn problems(&self, embedder: &Embedder) -> Vec<String> {

@@ -3,7 +3,7 @@
 //! <https://huggingface.co/docs/inference-providers/tasks/feature-extraction>
 
 use super::read::Vector;
-use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, task, url};
+use super::{Address, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde_json::json;
@@ -21,17 +21,14 @@ pub const PROVIDER: Provider = Provider {
 struct HuggingFace;
 
 impl EmbedApi for HuggingFace {
-    fn model(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The server's default for --max-client-batch-size.
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        32
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "document_task", "query_task"]
+    /// max_batch is the server's default for --max-client-batch-size.
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: None,
+            dimension: None,
+            max_batch: 32,
+            keys: &["dimensions", "document_task", "query_task"],
+        }
     }
 
     fn problems(&self, embedder: &Embedder) -> Vec<String> {
@@ -58,7 +55,7 @@ impl EmbedApi for HuggingFace {
             Some(_) => "/embed".to_string(),
             None => format!("/models/{}/pipeline/feature-extraction", escaped(&embedder.model)),
         };
-        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, &path), body }
+        HttpRequest::post(url(embedder, BASE, &path), body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

@@ -1,7 +1,8 @@
 //! Jina AI. <https://api.jina.ai/redoc>
 
 use super::{
-    Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
+    Address, Answer, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, RerankApi, RerankFacts,
+    Unusable, read, task, url,
 };
 use kb_types::remote_settings::EncodingFormat;
 use kb_types::{Embedder, Kind, Reranker};
@@ -21,20 +22,13 @@ pub const PROVIDER: Provider = Provider {
 struct Jina;
 
 impl EmbedApi for Jina {
-    fn model(&self) -> Option<&'static str> {
-        Some("jina-embeddings-v3")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(1024)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        512
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "document_task", "encoding_format", "query_task"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("jina-embeddings-v3"),
+            dimension: Some(1024),
+            max_batch: 512,
+            keys: &["dimensions", "document_task", "encoding_format", "query_task"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
@@ -67,16 +61,8 @@ struct RerankReply {
 }
 
 impl RerankApi for Jina {
-    fn model(&self) -> Option<&'static str> {
-        Some("jina-reranker-v2-base-multilingual")
-    }
-
-    fn path(&self) -> &'static str {
-        "/rerank"
-    }
-
-    fn max_batch(&self) -> usize {
-        1000
+    fn facts(&self) -> RerankFacts {
+        RerankFacts { model: Some("jina-reranker-v2-base-multilingual"), path: "/rerank", max_batch: 1000 }
     }
 
     fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value {

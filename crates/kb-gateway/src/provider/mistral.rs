@@ -1,6 +1,6 @@
 //! Mistral AI. <https://docs.mistral.ai/api/endpoint/embeddings>
 
-use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, url};
+use super::{Address, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, read, url};
 use kb_types::{Embedder, Kind};
 use serde_json::json;
 
@@ -12,20 +12,13 @@ pub const PROVIDER: Provider =
 struct Mistral;
 
 impl EmbedApi for Mistral {
-    fn model(&self) -> Option<&'static str> {
-        Some("mistral-embed")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(1024)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        128
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("mistral-embed"),
+            dimension: Some(1024),
+            max_batch: 128,
+            keys: &["dimensions"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {

@@ -96,26 +96,33 @@ impl Provider {
     /// The default model. It is '' if the address determines the model, and None if a model must be given.
     pub fn model(&self, kind: ServiceKind) -> Option<&'static str> {
         match kind {
-            ServiceKind::Embedder => self.embed?.model(),
-            ServiceKind::Reranker => self.rerank?.model(),
+            ServiceKind::Embedder => self.embed?.facts().model,
+            ServiceKind::Reranker => self.rerank?.facts().model,
             ServiceKind::Llm => self.chat?.model(),
         }
     }
 }
 
-/// The embedding API of a provider.
-pub trait EmbedApi: Send + Sync {
+/// What does not depend on the embedder, or only in a few cases.
+pub struct EmbedFacts {
     /// See [`Provider::model`].
-    fn model(&self) -> Option<&'static str>;
+    pub model: Option<&'static str>,
     /// The dimension of the default model. None if a dimension must be given.
-    fn dimension(&self) -> Option<usize> {
-        None
-    }
+    pub dimension: Option<usize>,
     /// The most texts of a request.
-    fn max_batch(&self, embedder: &Embedder) -> usize;
+    pub max_batch: usize,
     /// The keys of `config` that this provider uses besides those of every remote provider (limits, prefixes,
     /// path, headers).
-    fn keys(&self) -> &'static [&'static str];
+    pub keys: &'static [&'static str],
+}
+
+/// The embedding API of a provider.
+pub trait EmbedApi: Send + Sync {
+    fn facts(&self) -> EmbedFacts;
+    /// The most texts of a request for this embedder.
+    fn max_batch(&self, _embedder: &Embedder) -> usize {
+        self.facts().max_batch
+    }
     /// The problems of an embedder that are specific to this provider.
     fn problems(&self, _embedder: &Embedder) -> Vec<String> {
         Vec::new()
@@ -132,14 +139,18 @@ pub type VectorResult = Result<Vec<f32>, Unusable>;
 /// The vectors of texts, in order.
 pub type EmbedAnswer = Answer<Vec<VectorResult>>;
 
+pub struct RerankFacts {
+    /// See [`Provider::model`].
+    pub model: Option<&'static str>,
+    /// The path after base_url.
+    pub path: &'static str,
+    /// The most texts of a request.
+    pub max_batch: usize,
+}
+
 /// The reranking API of a provider.
 pub trait RerankApi: Send + Sync {
-    /// See [`Provider::model`].
-    fn model(&self) -> Option<&'static str>;
-    /// The path after base_url.
-    fn path(&self) -> &'static str;
-    /// The most texts of a request.
-    fn max_batch(&self) -> usize;
+    fn facts(&self) -> RerankFacts;
     fn body(&self, reranker: &Reranker, query: &str, texts: &[String]) -> Value;
     /// Reads the reply for `count` texts. The error describes what is wrong without repeating the reply.
     fn read(&self, body: &[u8], count: usize) -> Result<Answer<Vec<f64>>, Unusable>;

@@ -2,7 +2,8 @@
 
 use super::read::Vector;
 use super::{
-    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, HttpRequest, Prompt, Provider, Unusable, read, url,
+    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Prompt, Provider, Unusable,
+    read, url,
 };
 use kb_types::{Embedder, Kind, Llm};
 use serde::Deserialize;
@@ -29,20 +30,13 @@ struct Embedded {
 }
 
 impl EmbedApi for Ollama {
-    fn model(&self) -> Option<&'static str> {
-        Some("nomic-embed-text")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(768)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        512
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("nomic-embed-text"),
+            dimension: Some(768),
+            max_batch: 512,
+            keys: &["dimensions"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {
@@ -51,7 +45,7 @@ impl EmbedApi for Ollama {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["dimensions"] = json!(dimensions);
         }
-        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/api/embed"), body }
+        HttpRequest::post(url(embedder, BASE, "/api/embed"), body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

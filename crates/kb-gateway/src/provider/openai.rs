@@ -3,7 +3,8 @@
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use super::{
-    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, HttpRequest, Prompt, Provider, Unusable, read, url,
+    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Prompt, Provider, Unusable,
+    read, url,
 };
 use kb_types::remote_settings::EncodingFormat;
 use kb_types::{Embedder, Kind, Llm};
@@ -24,20 +25,13 @@ pub const PROVIDER: Provider = Provider {
 struct OpenAi;
 
 impl EmbedApi for OpenAi {
-    fn model(&self) -> Option<&'static str> {
-        Some("text-embedding-3-small")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(1536)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        2048
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "encoding_format"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("text-embedding-3-small"),
+            dimension: Some(1536),
+            max_batch: 2048,
+            keys: &["dimensions", "encoding_format"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, _kind: Kind, texts: &[String]) -> HttpRequest {

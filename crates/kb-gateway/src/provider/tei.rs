@@ -1,7 +1,7 @@
 //! A Text Embeddings Inference server with a reranker.
 //! <https://huggingface.github.io/text-embeddings-inference/>
 
-use super::{Address, Answer, Provider, RerankApi, Unusable, read};
+use super::{Address, Answer, Provider, RerankApi, RerankFacts, Unusable, read};
 use kb_types::Reranker;
 use serde_json::{Value, json};
 
@@ -16,17 +16,9 @@ pub const PROVIDER: Provider = Provider {
 struct Tei;
 
 impl RerankApi for Tei {
-    fn model(&self) -> Option<&'static str> {
-        Some("")
-    }
-
-    fn path(&self) -> &'static str {
-        "/rerank"
-    }
-
-    /// The server's default for --max-client-batch-size.
-    fn max_batch(&self) -> usize {
-        32
+    /// max_batch is the server's default for --max-client-batch-size.
+    fn facts(&self) -> RerankFacts {
+        RerankFacts { model: Some(""), path: "/rerank", max_batch: 32 }
     }
 
     /// truncate is always sent, because otherwise one text that is too long would fail all.

@@ -63,7 +63,7 @@ fn the_hint_for_an_unknown_provider_lists_those_of_its_kind() {
 #[test]
 fn every_key_is_one_that_the_configuration_knows() {
     for name in embedders() {
-        for key in of(name).keys() {
+        for key in of(name).facts().keys {
             let value = json!({ (*key): null });
             let mut fields = Fields::new("config", &value);
             Remote::parse(&mut fields);
@@ -184,8 +184,7 @@ fn every_request_is_what_the_provider_documents() {
         let remote = Remote { dimensions: Some(4), ..Remote::default() };
         let embedder = embedder(request.provider, request.base_url, remote);
         for (kind, task) in [Kind::Document, Kind::Query].into_iter().zip(request.tasks) {
-            let expected =
-                HttpRequest { method: "POST".into(), url: request.url.into(), body: (request.body)(task) };
+            let expected = HttpRequest::post(request.url.into(), (request.body)(task));
             assert_eq!(request_of(&embedder, kind), expected, "{}", request.provider);
         }
     }
@@ -270,12 +269,10 @@ fn azures_api_version_is_the_configured_one() {
 fn huggingface_without_a_server_is_the_hosted_api() {
     let mut embedder = plain("huggingface");
     embedder.model = "BAAI/bge-m3".into();
-    let expected = HttpRequest {
-        method: "POST".into(),
-        url: "https://router.huggingface.co/hf-inference/models/BAAI/bge-m3/pipeline/feature-extraction"
-            .into(),
-        body: json!({"inputs": ["a", "b"], "normalize": true, "truncate": false}),
-    };
+    let expected = HttpRequest::post(
+        "https://router.huggingface.co/hf-inference/models/BAAI/bge-m3/pipeline/feature-extraction".into(),
+        json!({"inputs": ["a", "b"], "normalize": true, "truncate": false}),
+    );
     assert_eq!(request_of(&embedder, Kind::Query), expected);
     assert!(of("huggingface").problems(&embedder).is_empty());
     embedder.config.remote.dimensions = Some(4);

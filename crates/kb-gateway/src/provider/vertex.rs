@@ -2,7 +2,7 @@
 //! <https://cloud.google.com/vertex-ai/generative-ai/docs/model-reference/text-embeddings-api>
 
 use super::read::Vector;
-use super::{Address, EmbedAnswer, EmbedApi, HttpRequest, Provider, Unusable, read, task, url};
+use super::{Address, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, read, task, url};
 use kb_types::url_path::escaped;
 use kb_types::{Embedder, Kind};
 use serde::Deserialize;
@@ -38,20 +38,17 @@ struct Embedding {
 }
 
 impl EmbedApi for Vertex {
-    fn model(&self) -> Option<&'static str> {
-        Some("gemini-embedding-001")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(3072)
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("gemini-embedding-001"),
+            dimension: Some(3072),
+            max_batch: 250,
+            keys: &["dimensions", "document_task", "query_task"],
+        }
     }
 
     fn max_batch(&self, embedder: &Embedder) -> usize {
         if embedder.model.starts_with("gemini-embedding") { 1 } else { 250 }
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "document_task", "query_task"]
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
@@ -64,11 +61,7 @@ impl EmbedApi for Vertex {
             parameters["outputDimensionality"] = json!(dimensions);
         }
         let path = format!("/{}:predict", escaped(&embedder.model));
-        HttpRequest {
-            method: "POST".to_string(),
-            url: url(embedder, "", &path),
-            body: json!({"instances": instances, "parameters": parameters}),
-        }
+        HttpRequest::post(url(embedder, "", &path), json!({"instances": instances, "parameters": parameters}))
     }
 
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

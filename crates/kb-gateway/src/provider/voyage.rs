@@ -2,7 +2,8 @@
 //! <https://docs.voyageai.com/reference/reranker-api>
 
 use super::{
-    Address, Answer, EmbedAnswer, EmbedApi, HttpRequest, Provider, RerankApi, Unusable, read, task, url,
+    Address, Answer, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, RerankApi, RerankFacts,
+    Unusable, read, task, url,
 };
 use kb_types::{Embedder, Kind, Reranker};
 use serde::Deserialize;
@@ -21,20 +22,13 @@ pub const PROVIDER: Provider = Provider {
 struct Voyage;
 
 impl EmbedApi for Voyage {
-    fn model(&self) -> Option<&'static str> {
-        Some("voyage-3.5")
-    }
-
-    fn dimension(&self) -> Option<usize> {
-        Some(1024)
-    }
-
-    fn max_batch(&self, _embedder: &Embedder) -> usize {
-        1000
-    }
-
-    fn keys(&self) -> &'static [&'static str] {
-        &["dimensions", "document_task", "query_task"]
+    fn facts(&self) -> EmbedFacts {
+        EmbedFacts {
+            model: Some("voyage-3.5"),
+            dimension: Some(1024),
+            max_batch: 1000,
+            keys: &["dimensions", "document_task", "query_task"],
+        }
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
@@ -64,16 +58,8 @@ struct RerankReply {
 }
 
 impl RerankApi for Voyage {
-    fn model(&self) -> Option<&'static str> {
-        Some("rerank-2.5")
-    }
-
-    fn path(&self) -> &'static str {
-        "/rerank"
-    }
-
-    fn max_batch(&self) -> usize {
-        1000
+    fn facts(&self) -> RerankFacts {
+        RerankFacts { model: Some("rerank-2.5"), path: "/rerank", max_batch: 1000 }
     }
 
     /// Requests truncation of texts that are too long, which is the default of other providers.

@@ -30,11 +30,7 @@ impl Operation for Scores<'_> {
     type Output = Vec<f64>;
 
     fn request(&self) -> HttpRequest {
-        HttpRequest {
-            method: "POST".to_string(),
-            url: self.service.url(),
-            body: self.api.body(self.reranker, self.query, &self.texts),
-        }
+        HttpRequest::post(self.service.url(), self.api.body(self.reranker, self.query, &self.texts))
     }
 
     fn max_reply(&self) -> usize {
@@ -62,17 +58,17 @@ pub async fn scores(
 ) -> Result<Vec<f64>> {
     let kind = ServiceKind::Reranker;
     let (provider, api) = provider::with_api(kind, &reranker.provider, |provider| provider.rerank)?;
-    let remote = reranker.config.remote.clone();
+    let (facts, remote) = (api.facts(), reranker.config.remote.clone());
     let service = Service {
         kind,
         id: reranker.id.clone(),
         base_url: reranker.base_url.as_deref().or(provider.base_url()).unwrap_or_default().to_string(),
         auth: provider.auth,
-        path: remote.path.clone().unwrap_or_else(|| api.path().to_string()),
+        path: remote.path.clone().unwrap_or_else(|| facts.path.to_string()),
         remote,
     };
     let endpoint = services.endpoint(&service, access)?;
-    let most = reranker.config.batch_size.unwrap_or(usize::MAX).min(api.max_batch()).max(1);
+    let most = reranker.config.batch_size.unwrap_or(usize::MAX).min(facts.max_batch).max(1);
     let mut all = Vec::with_capacity(texts.len());
     for part in texts.chunks(most) {
         let tokens = estimate(part.iter().map(String::as_str)) + estimate([query]) * part.len() as u64;

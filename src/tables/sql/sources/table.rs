@@ -272,12 +272,10 @@ pub fn followed(source_no: i64, relations: &[i64]) -> Result<Vec<MemberTable>> {
 
 /// Whether a table is one of the partitions of another.
 pub fn is_partition_of(relation: u32, root: u32) -> Result<bool> {
-    let found = spi::write_one(
+    spi::write_value(
         "SELECT pg_catalog.pg_partition_root($1::oid::regclass) = $2::oid::regclass AND $1::oid <> $2::oid",
         &[Arg::Long(i64::from(relation)), Arg::Long(i64::from(root))],
-        Row::only::<Option<bool>>,
-    )?;
-    Ok(found.flatten().unwrap_or(false))
+    )
 }
 
 /// Creates the triggers that report the changes of a source's table, or of one of its partitions. Must run as
