@@ -26,7 +26,7 @@ fn of(
     texts: &[String],
 ) -> EmbedRequest {
     let whose = Whose { database: 1, tenant: tenant.into(), connection };
-    EmbedRequest { whose, ..request(embedder, Kind::Document, urgency, &texts) }
+    EmbedRequest { whose, ..request(embedder, Kind::Document, urgency, texts) }
 }
 
 fn texts(name: &str, count: usize) -> Vec<String> {
