@@ -205,7 +205,7 @@ fn a_document_over_which_workers_die_is_given_up_in_the_end() {
         let row = db.0.query_one("SELECT external_id, error FROM kb.failures", &[]).unwrap();
         (row.get(0), row.get(1))
     };
-    assert!(id == "large" && error.contains("the worker died"), "{id}: {error}");
+    assert!(id == "large" && error.contains("the worker process died"), "{id}: {error}");
     // No kill happens this time.
     assert_eq!(db.one::<i64>("SELECT kb.retry('k')"), 1);
     db.wait("k");

@@ -44,7 +44,7 @@ fn failed_documents_are_logged_as_a_number_for_each_error_without_their_text() {
     db.put("k", "html", "x");
     db.run("SELECT kb.drop_knowledge_base('k')");
     let lines = || -> Vec<String> {
-        let failed = |line: &&str| line.contains("documents failed for good");
+        let failed = |line: &&str| line.contains("documents failed permanently");
         cluster.log().lines().filter(failed).map(str::to_string).collect()
     };
     until(SOON, "the log has a line", || !lines().is_empty());

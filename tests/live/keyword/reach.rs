@@ -67,7 +67,8 @@ fn compare_hybrid(db: &mut Db, model: &Model, question: &str) {
                 assert!(of_model.is_none() || top_k == 10 && is_behind, "{question}: {id} {of_model:?}");
                 continue;
             };
-            // Of documents with equal scores, any may come first; scores that differ by a millionth share a rank.
+            // Of documents with equal scores, any may come first; scores that differ by a millionth are
+            // equal.
             let at_rank = expected.get(rank - 1).map(|scored| scored.score);
             for (of_model, most) in [(of_model, 1e-9), (at_rank, 1e-6 * expected[0].score)] {
                 assert!(

@@ -265,7 +265,7 @@ fn rows_whose_reading_meets_a_conflict_do_not_wait_for_their_leases_to_end() {
     );
     db.run("INSERT INTO articles (body) SELECT 'Text ' || n FROM generate_series(1, 40) n");
     db.wait("k");
-    assert!(cluster.log().contains("worker waits for somebody's lock"), "there was no conflict");
+    assert!(cluster.log().contains("worker waits for a lock of another session"), "there was no conflict");
     assert_eq!(ready(&mut db, "k").len(), 40);
     assert_sound(&mut db, "k", 40, 0);
 }
