@@ -1,4 +1,4 @@
-//! PostgreSQL's C interface behind safe functions. `unsafe` is in this room and in crate kb-kernels only.
+//! PostgreSQL's C interface behind safe functions. `unsafe` code is here and in crate kb-kernels only.
 
 pub mod advisory;
 pub mod background;

@@ -89,7 +89,7 @@ fn vectors_that_cannot_be_adopted_are_refused() {
     let Some((_cluster, mut db, _stub)) = with_table() else { return };
     db.run("ALTER TABLE t ADD three vector(3), ADD any_number vector, ADD half halfvec(8)");
     for (column, says) in
-        [("body", "no column \"body\" of type vector"), ("none", "no column"), ("three", "3 dimensions")]
+        [("body", "column \"body\" of type vector"), ("none", "column \"none\""), ("three", "3 dimensions")]
     {
         let fault =
             db.refused(&format!("SELECT kb.attach_table('k', 't', 'body', adopt => '{column}')"), "22023");
