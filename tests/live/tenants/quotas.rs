@@ -40,7 +40,8 @@ fn a_quota_bounds_bytes_and_documents_and_deleting_some_makes_room() {
     put(&mut a, "d2", 50).unwrap();
     let fault = a.refused("SELECT kb.put_document('k', 'd3', 'x')", FULL);
     assert!(
-        fault.text.contains("may have at most 100 bytes") && fault.text.contains("It has 100; this needs 1 more"),
+        fault.text.contains("may have at most 100 bytes")
+            && fault.text.contains("It has 100; this needs 1 more"),
         "{fault:?}"
     );
     // Another version counts for the bytes that it has more.
