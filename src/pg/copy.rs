@@ -9,7 +9,7 @@
 //! chunk and its vector. Nobody would notice if this were left out: with a provider that answers within 50
 //! ms, 20,000 chunks are ready in the same time (the worker uses 1.17 times the CPU time), and a local model
 //! takes about 5 ms for a chunk. With embedder `hash`, whose vectors cost nothing, they are ready 0.8 s later
-//! (1.4 times the time), and their index then takes 10 s (2 cores of an AMD EPYC, PostgreSQL 15).
+//! (1.4 to 1.6 times the time), and their index then takes 10 s (2 cores of an AMD EPYC, PostgreSQL 15).
 
 use super::pinned_settings;
 use kb_types::error::{Error, Result};

@@ -251,6 +251,26 @@ fn explained(db: &mut Db, filter: &str) -> serde_json::Value {
 }
 
 #[test]
+fn a_hybrid_question_lists_the_chunks_that_pass_its_filter_once() {
+    let (cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", WHOLE);
+    let document = |i: usize| Document {
+        id: format!("d{i}"),
+        content: format!("note {i} of the harbor"),
+        metadata: json!({"n": i % 2}),
+    };
+    db.put_all_and_wait("k", &(0..20).map(document).collect::<Vec<_>>());
+    let before = cluster.log().len();
+    db.run(
+        "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on",
+    );
+    let found = "kb.query('k', 'harbor', 20, filter => '{\"n\": 1}', mode => 'hybrid', min_score => -1)";
+    assert_eq!(db.count(found), 10);
+    let log = cluster.log();
+    assert_eq!(log[before..].matches("Query Text: SELECT pg_catalog.array_agg(l.chunk_id)").count(), 1);
+}
+
+#[test]
 fn few_are_compared_all_and_of_many_the_index_is_asked() {
     let Some((_cluster, mut db)) = fixture() else { return };
     for (filter, scan, kept) in [
