@@ -38,7 +38,7 @@ fuzz: setup ## half an hour of fuzzing, guided by coverage; KB_FUZZ_SECONDS=n fo
 test-real: build ## kb against a real embedding server (3 GB from the Python package index, once)
 	@tools/test-real.sh
 
-test-bare: ## demo and test in bare Debians (root, two hours); CASES="majors german-user" and COMMANDS=demo for less
+test-bare: ## demo and test in bare Debians (root, two hours); CASES="german-user:trixie" and COMMANDS=demo for less
 	@COMMANDS='$(COMMANDS)' tools/test-bare.sh $(CASES)
 
 test-pg-upgrade: build ## pg_upgrade of a filled database to a newer server with pgvector: NEW=.../pg_config

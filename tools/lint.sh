@@ -22,7 +22,7 @@ fi
 long=$(grep -E '^[^ ]+ .{73,}' <<<"$subjects" || true)
 [ -z "$long" ] || die "a subject has at most 72 characters:"$'\n'"$long"
 say "shellcheck"
-shellcheck -x tools/*.sh bench/*.sh .ci/run
+shellcheck -x tools/*.sh bench/*.sh tests/setup/*.sh .ci/run
 say "cargo fmt"
 cargo fmt --check
 say "cargo deny"

