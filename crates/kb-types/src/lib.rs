@@ -10,6 +10,7 @@ pub mod chunk_context;
 pub mod context_format;
 pub mod embedder;
 pub mod error;
+pub mod extraction;
 pub mod filter;
 mod filter_syntax;
 pub mod hit;

@@ -1,23 +1,28 @@
 //! Marks in an extracted text (headings, pages, cues, sheets), and the locator that a chunk gets from them.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// What begins at a place in a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mark {
     /// A heading, which ends those of its level and of deeper levels (larger numbers). Its title may be
     /// empty.
     Heading { level: usize, title: String },
     /// A page, counted from 1.
     Page(u32),
-    /// Speech from one time of a recording to another, in milliseconds.
-    Cue { start_ms: u64, end_ms: u64 },
+    /// A slide of a presentation, counted from 1.
+    Slide(u32),
+    /// A chapter of a book, by its title.
+    Chapter(String),
+    /// Speech from one time of a recording to another, in milliseconds, and who speaks where that is known.
+    Cue { start_ms: u64, end_ms: u64, speaker: Option<String> },
     /// A sheet of a workbook, by its name.
     Sheet(String),
 }
 
 /// A mark and the byte of the text where it is. Marks are in the order of their offsets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marked {
     pub offset: usize,
     pub mark: Mark,
@@ -28,11 +33,15 @@ pub struct Marked {
 pub struct Locator {
     /// Titles of the headings above the chunk's first character, outermost first.
     pub headings: Vec<String>,
-    /// The page on which it begins.
+    /// The page, slide, chapter and sheet in which it begins.
     pub page: Option<u32>,
+    pub slide: Option<u32>,
+    pub chapter: Option<String>,
+    pub sheet: Option<String>,
     /// The times at which it begins and ends, in milliseconds.
     pub cue: Option<(u64, u64)>,
-    pub sheet: Option<String>,
+    /// Who speaks at its beginning.
+    pub speaker: Option<String>,
 }
 
 impl Locator {
@@ -46,8 +55,17 @@ impl Locator {
         if let Some(page) = self.page {
             locator.insert("page".into(), json!(page));
         }
+        if let Some(slide) = self.slide {
+            locator.insert("slide".into(), json!(slide));
+        }
+        if let Some(chapter) = &self.chapter {
+            locator.insert("chapter".into(), json!(chapter));
+        }
         if let Some((start, end)) = self.cue {
             locator.insert("cue".into(), json!({ "start": seconds(start), "end": seconds(end) }));
+        }
+        if let Some(speaker) = &self.speaker {
+            locator.insert("speaker".into(), json!(speaker));
         }
         if let Some(sheet) = &self.sheet {
             locator.insert("sheet".into(), json!(sheet));
@@ -57,7 +75,13 @@ impl Locator {
 
     /// How many bytes its texts have.
     pub fn size(&self) -> usize {
-        self.headings.iter().chain(&self.sheet).map(String::len).sum()
+        self.headings
+            .iter()
+            .chain(&self.sheet)
+            .chain(&self.chapter)
+            .chain(&self.speaker)
+            .map(String::len)
+            .sum()
     }
 }
 
@@ -67,13 +91,25 @@ pub struct Walk<'a> {
     rest: &'a [Marked],
     open: Vec<(usize, &'a str)>,
     page: Option<u32>,
-    cue: Option<(u64, u64)>,
+    slide: Option<u32>,
+    chapter: Option<&'a str>,
     sheet: Option<&'a str>,
+    cue: Option<(u64, u64)>,
+    speaker: Option<&'a str>,
 }
 
 impl<'a> Walk<'a> {
     pub fn new(marks: &'a [Marked]) -> Self {
-        Walk { rest: marks, open: Vec::new(), page: None, cue: None, sheet: None }
+        Walk {
+            rest: marks,
+            open: Vec::new(),
+            page: None,
+            slide: None,
+            chapter: None,
+            sheet: None,
+            cue: None,
+            speaker: None,
+        }
     }
 
     /// The locator of the text from byte `start` (a mark at that byte included) to byte `end`. Starts must
@@ -88,7 +124,7 @@ impl<'a> Walk<'a> {
         }
         let within = self.rest.iter().take_while(|marked| marked.offset < end);
         let cues = within.filter_map(|marked| match marked.mark {
-            Mark::Cue { start_ms, end_ms } => Some((start_ms, end_ms)),
+            Mark::Cue { start_ms, end_ms, .. } => Some((start_ms, end_ms)),
             _ => None,
         });
         Locator {
@@ -100,8 +136,11 @@ impl<'a> Walk<'a> {
                 .map(Into::into)
                 .collect(),
             page: self.page,
-            cue: self.cue.into_iter().chain(cues).reduce(|first, last| (first.0, last.1)),
+            slide: self.slide,
+            chapter: self.chapter.map(Into::into),
             sheet: self.sheet.map(Into::into),
+            speaker: self.speaker.map(Into::into),
+            cue: self.cue.into_iter().chain(cues).reduce(|first, last| (first.0, last.1)),
         }
     }
 
@@ -112,7 +151,12 @@ impl<'a> Walk<'a> {
                 self.open.push((*level, title));
             }
             Mark::Page(page) => self.page = Some(*page),
-            Mark::Cue { start_ms, end_ms } => self.cue = Some((*start_ms, *end_ms)),
+            Mark::Slide(slide) => self.slide = Some(*slide),
+            Mark::Chapter(title) => self.chapter = Some(title),
+            Mark::Cue { start_ms, end_ms, speaker } => {
+                self.cue = Some((*start_ms, *end_ms));
+                self.speaker = speaker.as_deref();
+            }
             Mark::Sheet(name) => self.sheet = Some(name),
         }
     }
@@ -163,11 +207,11 @@ mod tests {
 
     #[test]
     fn a_chunk_lasts_from_its_first_cue_to_its_last() {
-        let cue = |start_ms, end_ms| Mark::Cue { start_ms, end_ms };
+        let cue = |start_ms, end_ms| Mark::Cue { start_ms, end_ms, speaker: Some(format!("S{start_ms}")) };
         let marks = marks(vec![(0, cue(0, 1500)), (10, cue(1500, 4000)), (20, cue(5000, 6000))]);
         let mut walk = Walk::new(&marks);
         assert_eq!(walk.locate(0, 10).cue, Some((0, 1500)));
-        assert_eq!(walk.locate(5, 20).to_json(), json!({"cue": {"start": 0.0, "end": 4.0}}));
+        assert_eq!(walk.locate(5, 20).to_json(), json!({"cue": {"start": 0.0, "end": 4.0}, "speaker": "S0"}));
         assert_eq!(walk.locate(25, 30).cue, Some((5000, 6000)));
     }
 }

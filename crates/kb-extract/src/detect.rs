@@ -1,0 +1,139 @@
+//! Finds out what a file is.
+
+use crate::formats::{Format, by_content_type, by_extension, text};
+use infer::MatcherType;
+use kb_text::parse::ContentType;
+use kb_types::extraction::{Fault, File};
+use std::io::{Cursor, Read};
+use zip::ZipArchive;
+
+/// What a file is.
+#[derive(Debug)]
+pub struct Found {
+    pub format: &'static Format,
+    /// The media type that the file has.
+    pub content_type: String,
+    /// The media type that was claimed, where the file has another one.
+    pub claimed: Option<String>,
+}
+
+/// The type of a file: what its bytes show, else what is claimed, else what its name says.
+pub fn detect(file: &File) -> Result<Found, Fault> {
+    let claimed = file.content_type.as_deref().map(essence).filter(|claimed| !claimed.is_empty());
+    // Servers say this where they know nothing.
+    let claimed = claimed.filter(|claimed| claimed != "application/octet-stream");
+    if let Some(shown) = by_bytes(&file.bytes) {
+        let format = by_content_type(shown).ok_or(Fault::Unsupported { content_type: shown.into() })?;
+        let is_contradicted = |claimed: &String| !format.content_types.contains(&claimed.as_str());
+        return Ok(Found {
+            format,
+            content_type: format.content_types[0].into(),
+            claimed: claimed.filter(is_contradicted),
+        });
+    }
+    let as_claimed = match &claimed {
+        Some(claimed) => {
+            Some(by_content_type(claimed).ok_or(Fault::Unsupported { content_type: claimed.clone() })?)
+        }
+        None => file.name.as_deref().and_then(extension).and_then(|extension| by_extension(&extension)),
+    };
+    // A binary format would have been recognised by its bytes.
+    let format = match as_claimed {
+        Some(format) if format.is_text => format,
+        _ => sniffed(&file.bytes),
+    };
+    let contradicted = claimed.filter(|claimed| !format.content_types.contains(&claimed.as_str()));
+    Ok(Found { format, content_type: format.content_types[0].into(), claimed: contradicted })
+}
+
+/// A media type without its parameters, in lower case.
+fn essence(content_type: &str) -> String {
+    content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// The ending of a name or URI, in lower case. Query and fragment are ignored.
+fn extension(name: &str) -> Option<String> {
+    let path = name.split(['?', '#']).next().unwrap_or_default();
+    let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    file.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase())
+}
+
+/// The media type that the bytes show, for formats that are not text.
+fn by_bytes(bytes: &[u8]) -> Option<&'static str> {
+    let found = infer::get(bytes).filter(|found| found.matcher_type() != MatcherType::Text);
+    // The library knows only archives whose entries are in the order in which some programs write them.
+    let is_zip = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
+    if is_zip { in_zip(bytes) } else { found.map(|found| found.mime_type()) }
+}
+
+/// What is in a zip archive: OpenDocument and EPUB say it in their entry `mimetype`, Office Open XML by the
+/// names of its entries.
+fn in_zip(bytes: &[u8]) -> Option<&'static str> {
+    const ZIP: Option<&str> = Some("application/zip");
+    let Ok(mut archive) = ZipArchive::new(Cursor::new(bytes)) else { return ZIP };
+    if let Ok(entry) = archive.by_name("mimetype") {
+        let mut name = String::new();
+        if entry.take(100).read_to_string(&mut name).is_ok()
+            && let Some(format) = by_content_type(name.trim())
+        {
+            return format.content_types.first().copied();
+        }
+    }
+    let kinds = [
+        ("word/", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+        ("ppt/", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+        ("xl/", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    ];
+    let is_office = archive.index_for_name("[Content_Types].xml").is_some();
+    let kind = kinds
+        .iter()
+        .find(|(folder, _)| is_office && archive.file_names().flatten().any(|name| name.starts_with(folder)));
+    kind.map(|(_, content_type)| *content_type).or(ZIP)
+}
+
+/// The format of text that nobody has named: HTML if it begins like a page, else plain text.
+fn sniffed(bytes: &[u8]) -> &'static Format {
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(4096)]);
+    match ContentType::sniff(&head) {
+        ContentType::Html => &text::HTML,
+        _ => &text::PLAIN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(
+        bytes: &[u8],
+        content_type: Option<&str>,
+        name: &str,
+    ) -> Result<(String, Option<String>), Fault> {
+        let file = File {
+            name: Some(name.into()),
+            content_type: content_type.map(str::to_string),
+            bytes: bytes.to_vec(),
+            ..File::default()
+        };
+        detect(&file).map(|found| (found.content_type, found.claimed))
+    }
+
+    #[test]
+    fn the_type_is_shown_by_bytes_then_claimed_then_named() {
+        let of = |bytes: &[u8], content_type, name| found(bytes, content_type, name).unwrap().0;
+        assert_eq!(of(b"# a", Some("text/markdown; charset=utf-8"), "a.html"), "text/markdown");
+        assert_eq!(of(b"# a", None, "https://x.org/a.MD?x=y.html"), "text/markdown");
+        assert_eq!(of(b"# a", Some("application/octet-stream"), "a.md"), "text/markdown");
+        assert_eq!(of(b" <!doctype html><p>a", None, "17"), "text/html");
+        assert_eq!(of(b"a", None, "a.unknown"), "text/plain");
+    }
+
+    #[test]
+    fn a_wrong_claim_is_reported() {
+        let image = [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a];
+        let refused = Fault::Unsupported { content_type: "image/png".into() };
+        assert_eq!(found(&image, Some("text/html"), "a.html"), Err(refused));
+        let refused = Fault::Unsupported { content_type: "video/mp4".into() };
+        assert_eq!(found(b"text", Some("video/mp4"), "a"), Err(refused));
+    }
+}

@@ -1,0 +1,31 @@
+//! The formats that are read. A format is a file of this folder, and a line of [`FORMATS`].
+
+pub mod text;
+
+use kb_types::extraction::{Extraction, Fault, File};
+
+/// How a format is recognised and read.
+#[derive(Debug)]
+pub struct Format {
+    /// Its media type, and other names of it.
+    pub content_types: &'static [&'static str],
+    /// Endings of file names, in lower case.
+    pub extensions: &'static [&'static str],
+    /// Whether its files are text. Files of other formats are recognised by their bytes.
+    pub is_text: bool,
+    /// Finds the text. The caller fills in `content_type`, and checks what can be checked for all formats.
+    pub read: fn(&File) -> Result<Extraction, Fault>,
+}
+
+/// All formats.
+pub const FORMATS: &[&Format] = &[&text::PLAIN, &text::MARKDOWN, &text::HTML];
+
+/// The format with this media type, which has no parameters and is in lower case.
+pub fn by_content_type(content_type: &str) -> Option<&'static Format> {
+    FORMATS.iter().copied().find(|format| format.content_types.contains(&content_type))
+}
+
+/// The format with this ending, which is in lower case.
+pub fn by_extension(extension: &str) -> Option<&'static Format> {
+    FORMATS.iter().copied().find(|format| format.extensions.contains(&extension))
+}

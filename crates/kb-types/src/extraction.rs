@@ -1,0 +1,67 @@
+//! What passes between the worker and the program kb-extract: a file, and the text that was found in it.
+
+use crate::marks::Marked;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// A file whose text is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct File {
+    /// Its name, with or without a path.
+    pub name: Option<String>,
+    /// The media type that somebody claims it has, perhaps with a charset.
+    pub content_type: Option<String>,
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// The most bytes of text that are wanted.
+    pub max_text: usize,
+}
+
+/// What was found in a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Extraction {
+    /// The media type that the file has.
+    pub content_type: String,
+    /// The media type of `text`: text/plain, text/markdown or text/html.
+    pub text_type: String,
+    /// Lines end with \n, and there is no byte order mark and no NUL.
+    pub text: String,
+    pub title: Option<String>,
+    /// What is known of the file besides its text, such as its author. Becomes metadata of the document.
+    pub metadata: Map<String, Value>,
+    /// Pages, slides, sheets, chapters and cues, in the order of their offsets in `text`. Headings are not
+    /// among them: they are read from Markdown and HTML.
+    pub marks: Vec<Marked>,
+    /// Files within the file, such as the attachments of a message. They become documents of their own.
+    pub parts: Vec<File>,
+}
+
+/// Why a file has no text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fault {
+    /// Nothing here reads this format.
+    Unsupported { content_type: String },
+    /// It is encrypted, or asks for a password.
+    Encrypted,
+    /// It has only images of text.
+    ImagesOnly,
+    /// It breaks the rules of its format. What is wrong, in a few words.
+    Broken(String),
+    /// It has, or unpacks to, more than is allowed.
+    TooLarge(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Unsupported { content_type } => {
+                write!(f, "files of type \"{content_type}\" cannot be read")
+            }
+            Fault::Encrypted => f.write_str("the file is encrypted"),
+            Fault::ImagesOnly => f.write_str("the file contains images of text, but no text"),
+            Fault::Broken(problem) => write!(f, "the file is broken: {problem}"),
+            Fault::TooLarge(problem) => write!(f, "the file is too large: {problem}"),
+        }
+    }
+}
