@@ -89,6 +89,7 @@ GRANT EXECUTE ON FUNCTION kb.ingest(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_by_filter(text, jsonb) TO kb_writer;
@@ -157,6 +158,8 @@ COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) 
     'Stores a document given as bytes, which must be UTF-8, under an external_id, and returns added, updated or skipped (unchanged). The content type is determined from content_type, else from the extension of external_id or uri, else from the text. The document can be found once the worker has processed it; see kb.wait. The argument is called bytes, so that callers by name (PostgREST) can tell this function from the one that takes text.';
 COMMENT ON FUNCTION kb.put_documents(text, jsonb[]) IS
     'Stores documents given as {external_id, content, metadata, title, content_type, uri}, all or none, and returns added, updated or skipped for each.';
+COMMENT ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text) IS
+    'Stores a file of any format under an external_id, and returns added, updated or skipped (unchanged). The worker finds out what the file is (by its bytes, else by content_type, else by the extension of filename) and extracts its text, title and metadata; a file that cannot be read is listed in kb.failures. filename is uri, or else external_id, by default. The document can be found once the worker has processed it; see kb.wait.';
 COMMENT ON FUNCTION kb.delete_document(text, text) IS
     'Deletes a document with its chunks and vectors when the transaction commits. Returns false if it did not exist.';
 COMMENT ON FUNCTION kb.delete_documents(text, text[]) IS

@@ -194,6 +194,11 @@ CREATE TABLE kb.documents (
     content_type text NOT NULL,
     original     bytea,
     content      text,
+    file_name    text,
+    -- What the file says of itself, which is part of metadata.
+    file_metadata jsonb,
+    extractor    text,
+    part_of      bigint REFERENCES kb.documents ON DELETE CASCADE,
     -- A hash of what was put and of its type.
     content_hash bytea NOT NULL,
     -- The content_hash from which the live chunks were made; NULL before the first time.
@@ -233,11 +238,16 @@ ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
 CREATE INDEX documents_kb_id ON kb.documents (kb_id);
 CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE error IS NOT NULL;
+CREATE INDEX documents_part_of ON kb.documents (part_of) WHERE part_of IS NOT NULL;
 CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
 COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), the extracted text (content), metadata and processing state.';
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
 COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s name for the document, unique in its knowledge base and tenant.';
 COMMENT ON COLUMN kb.documents.original IS 'The content that was put, of type content_type. NULL if content, as UTF-8, has the same bytes.';
+COMMENT ON COLUMN kb.documents.file_name IS 'The name of the file that was put. NULL if a text was put.';
+COMMENT ON COLUMN kb.documents.file_metadata IS 'What the file says of itself, such as its author. It is part of metadata, where what the caller gives has precedence.';
+COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract that read the file. kb.ingest reads files again that another version has read.';
+COMMENT ON COLUMN kb.documents.part_of IS 'The document of the file within which this file is, such as a message with attachments. It is deleted with it. NULL if there is none.';
 COMMENT ON COLUMN kb.documents.answers IS 'Internal: the answers of models from which its chunks were made. NULL if no model was called.';
 COMMENT ON COLUMN kb.documents.stored_bytes IS 'Size in bytes of the text, title, uri and metadata that were put. It counts towards the quota of the tenant of the knowledge base.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text, of which chunks are slices (once status is ready). NULL until the text has been extracted from an original that is not text itself.';

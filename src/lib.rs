@@ -6,6 +6,7 @@
 mod builds;
 mod documents;
 mod evaluate;
+mod extract;
 mod filters;
 mod gateway;
 mod health;

@@ -1,7 +1,7 @@
 //! Every setting: its default, its range, who may set it and why.
 
 use crate::pg::niceness;
-use crate::pg::setting::share_dir;
+use crate::pg::setting::{library_dir, share_dir};
 use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_gateway::endpoint::seal::SealingKeys;
 use kb_gateway::endpoint::secret_reference::{Sources, Variables};
@@ -28,6 +28,8 @@ static MAX_DOCUMENT_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
 static MAX_EXTRACTED_SIZE: GucSetting<i32> = GucSetting::<i32>::new(64 * 1024);
 static MAX_CHUNKS_PER_DOCUMENT: GucSetting<i32> = GucSetting::<i32>::new(100_000);
 static EXTRACT_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(60_000);
+static EXTRACT_MEMORY: GucSetting<i32> = GucSetting::<i32>::new(1024 * 1024);
+static EXTRACT_PROGRAM: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static WORKER_IDLE_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 static LEASE_DURATION: GucSetting<i32> = GucSetting::<i32>::new(120);
 static MAX_ATTEMPTS: GucSetting<i32> = GucSetting::<i32>::new(8);
@@ -72,6 +74,15 @@ pub fn define() {
         c"Sets the directory that contains a subdirectory for each local model.",
         c"An empty string means kb/models in PostgreSQL's share directory.",
         &MODEL_DIR,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    // It decides which program the server starts.
+    GucRegistry::define_string_guc(
+        c"kb.extract_program",
+        c"Sets the path of the program kb-extract, which reads files of foreign formats.",
+        c"An empty string means kb-extract in PostgreSQL's library directory.",
+        &EXTRACT_PROGRAM,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
@@ -188,6 +199,16 @@ pub fn define() {
         GucFlags::UNIT_MS,
     );
     GucRegistry::define_int_guc(
+        c"kb.extract_memory",
+        c"Sets the maximum memory (address space) of the program kb-extract.",
+        c"A file that needs more fails and is listed in kb.failures.",
+        &EXTRACT_MEMORY,
+        256 * 1024,
+        64 * 1024 * 1024,
+        GucContext::Sighup,
+        GucFlags::UNIT_KB,
+    );
+    GucRegistry::define_int_guc(
         c"kb.worker_idle_timeout",
         c"Sets the time without work after which the worker of a database exits.",
         c"",
@@ -294,6 +315,17 @@ pub fn default_embedder() -> String {
 pub fn model_dir() -> PathBuf {
     let given = text(&MODEL_DIR);
     if given.is_empty() { share_dir().join("kb/models") } else { share_dir().join(given) }
+}
+
+/// The program kb-extract.
+pub fn extract_program() -> PathBuf {
+    let given = text(&EXTRACT_PROGRAM);
+    library_dir().join(if given.is_empty() { "kb-extract" } else { &given })
+}
+
+/// In bytes.
+pub fn extract_memory() -> u64 {
+    whole(&EXTRACT_MEMORY) * 1024
 }
 
 /// The places where keys may be kept. A list of variables that cannot be read allows none.

@@ -54,7 +54,7 @@ as_server() {
 place() {
     local dir=${2%/*} mode=644 run=() new
     if cmp -s "$1" "$2"; then return; fi
-    case $2 in *.so | */bin/*) mode=755 ;; esac
+    case $2 in *.so | */bin/* | */kb-extract) mode=755 ;; esac
     mkdir -p "$dir" 2>/dev/null || true
     if [ ! -w "$dir" ]; then
         gain_root "install -D -m $mode '$1' '$2'"

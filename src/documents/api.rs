@@ -54,6 +54,27 @@ fn put_document_bytes(
     })
 }
 
+#[pg_extern(volatile, parallel_unsafe)]
+fn put_file(
+    kb_id: Option<&str>,
+    external_id: Option<&str>,
+    bytes: Option<&[u8]>,
+    filename: default!(Option<&str>, "NULL"),
+    metadata: default!(Option<Jsonb>, "NULL"),
+    title: default!(Option<&str>, "NULL"),
+    content_type: default!(Option<&str>, "NULL"),
+    uri: default!(Option<&str>, "NULL"),
+) -> Result<String, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let external_id = required("external_id", external_id)?;
+        let bytes = required("bytes", bytes)?.to_vec();
+        let name = filename.or(uri).unwrap_or(external_id).to_string();
+        let metadata = json("metadata", metadata)?;
+        put_one(kb_id, given(external_id, Content::File { bytes, name }, metadata, title, content_type, uri))
+    })
+}
+
 fn given(
     external_id: &str,
     content: Content,

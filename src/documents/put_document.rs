@@ -55,8 +55,13 @@ pub fn put_documents(kb_id: &str, given: Vec<GivenDocument>) -> Result<Vec<(Stri
         // same ones from deadlocking.
         documents.sort_by(|a, b| a.external_id.cmp(&b.external_id));
         let mut put = HashMap::with_capacity(documents.len());
-        let place =
-            DocumentPlace { kb_no: kb.kb_no, kb_id: &kb.id, tenant_id: &kb.tenant_id, source_no: None };
+        let place = DocumentPlace {
+            kb_no: kb.kb_no,
+            kb_id: &kb.id,
+            tenant_id: &kb.tenant_id,
+            source_no: None,
+            part_of: None,
+        };
         for document in documents {
             charge.as_mut().map_or(Ok(()), |charge| document.charge(charge))?;
             let status = new_documents::put(&place, &document)?

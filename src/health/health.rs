@@ -2,6 +2,7 @@
 
 use crate::documents::stored;
 use crate::evaluate::poor_indexes::poor_indexes;
+use crate::extract::Program;
 use crate::gateway::client;
 use crate::jobs::queue;
 use crate::models::{origins, services};
@@ -18,6 +19,7 @@ use kb_inference::CrossEncoder;
 use kb_text::model_files::ModelFiles;
 use kb_types::ServiceKind;
 use kb_types::error::Result;
+use kb_types::extraction::VERSION;
 
 /// The state of a component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,7 @@ pub fn health() -> Result<Vec<Finding>> {
         worker()?,
         processes()?,
         models()?,
+        extractor(),
     ])
 }
 
@@ -348,6 +351,16 @@ fn processes() -> Result<Finding> {
             "Raise max_worker_processes (needs a restart); otherwise databases are served in turn.",
         ),
     })
+}
+
+fn extractor() -> Finding {
+    let program = Program::from_settings();
+    match program.check() {
+        Ok(()) => finding("extractor", Status::Ok, VERSION.into(), ""),
+        Err(error) => {
+            finding("extractor", Status::Warning, error.to_string(), &error.hint().unwrap_or_default())
+        }
+    }
 }
 
 fn models() -> Result<Finding> {

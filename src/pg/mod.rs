@@ -2,6 +2,7 @@
 
 pub mod advisory;
 pub mod background;
+pub mod child;
 pub mod condition;
 pub mod copy;
 pub mod cursor;

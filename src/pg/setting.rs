@@ -116,6 +116,13 @@ pub fn share_dir() -> std::path::PathBuf {
     }
 }
 
+/// The directory of the libraries of this server's installation.
+pub fn library_dir() -> std::path::PathBuf {
+    // SAFETY: a string that the postmaster sets before anything else runs.
+    let path = unsafe { CStr::from_ptr((&raw const pg_sys::pkglib_path).cast()) };
+    std::path::PathBuf::from(path.to_string_lossy().into_owned())
+}
+
 /// Makes a misspelt setting of this prefix an error.
 pub fn reserve_prefix(prefix: &CStr) {
     // SAFETY: the name is copied.

@@ -47,6 +47,7 @@ pub fn of_row(
     };
     let document = new_document::check(given)?;
     Ok(Some(NewDocument {
+        file_name: None,
         title_is_given: source.config.title.is_some(),
         uri_is_given: source.config.uri.is_some(),
         ..document

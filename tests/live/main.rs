@@ -49,6 +49,7 @@ mod outgrown;
 mod poor_index;
 mod prompts;
 mod providers;
+mod put_file;
 mod query_log;
 mod reference;
 mod repeated;

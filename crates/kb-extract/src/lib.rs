@@ -12,7 +12,27 @@ mod formats;
 mod sections;
 
 use kb_types::extraction::{Extraction, Fault, File};
+use kb_types::sizes;
 use serde_json::Value;
+
+/// The most files within a file.
+const PARTS: usize = 10_000;
+/// How much of what a file says of itself becomes metadata.
+const METADATA_KEYS: usize = 64;
+const METADATA_BYTES: usize = 2_000;
+
+/// An entry of metadata, of which texts and lists are cut.
+fn short((key, value): (String, Value)) -> (String, Value) {
+    let value = match value {
+        Value::String(text) => Value::String(sizes::cut(&text, METADATA_BYTES).replace('\0', "")),
+        // JSON in the database has no NUL.
+        value if value.to_string().len() > METADATA_BYTES || value.to_string().contains("\\u0000") => {
+            Value::Null
+        }
+        value => value,
+    };
+    (sizes::cut(&key, METADATA_BYTES).replace('\0', ""), value)
+}
 
 /// Finds the text of a file. Its type is what its bytes show, else what is claimed, else what its name says.
 /// If the bytes contradict the claim, the metadata has both (`content_type_claimed`).
@@ -26,6 +46,10 @@ pub fn extract(file: &File) -> Result<Extraction, Fault> {
     if extraction.text.len() > file.max_text {
         return Err(Fault::TooLarge(format!("it has more than {} bytes of text", file.max_text)));
     }
+    if extraction.parts.len() > PARTS {
+        return Err(Fault::TooLarge(format!("it contains more than {PARTS} files")));
+    }
+    extraction.metadata = extraction.metadata.into_iter().take(METADATA_KEYS).map(short).collect();
     if let Some(claimed) = found.claimed {
         extraction.metadata.insert("content_type_claimed".into(), Value::String(claimed));
     }

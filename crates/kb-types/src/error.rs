@@ -114,6 +114,9 @@ pub enum Error {
     ProviderUnavailable { provider: String, available: String },
     #[error("the kb gateway {problem}")]
     Gateway { problem: String },
+    /// The program kb-extract cannot be started.
+    #[error("the program kb-extract {problem}")]
+    Extractor { problem: String },
     #[error("timed out after {seconds} s waiting for {what}")]
     Timeout { what: String, seconds: f64 },
     /// A question of an evaluation set that could not be answered.
@@ -179,6 +182,7 @@ impl Error {
             Error::ServicePaused { .. } => "53400",           // configuration_limit_exceeded
             Error::ProviderUnavailable { .. } => "0A000",     // feature_not_supported
             Error::Gateway { .. } => "08006",                 // connection_failure
+            Error::Extractor { .. } => "58030",               // io_error
             Error::Timeout { .. } => "55P03",                 // lock_not_available, as of lock_timeout
             Error::State { .. } => "55000",                   // object_not_in_prerequisite_state
             Error::ReadOnly { .. } => "25006",                // read_only_sql_transaction
@@ -254,8 +258,7 @@ impl Error {
                  kb.tenant = '...'."
             }
             Error::ContentType { .. } => {
-                "Supported content types are text/plain, text/markdown and text/html. Convert the document, or specify \
-                 its content_type."
+                "kb.put_document takes text/plain, text/markdown and text/html; kb.put_file also takes files of other formats."
             }
             Error::Died { .. } => {
                 "The server log says why the process died. If it ran out of memory, split the document or give the \
@@ -288,6 +291,9 @@ impl Error {
             }
             Error::Gateway { .. } => {
                 "SELECT * FROM kb.health() says what is wrong; the gateway's messages are in the server log."
+            }
+            Error::Extractor { .. } => {
+                "Install the program of this version of kb where kb.extract_program says. Documents wait until then."
             }
             Error::Timeout { .. } => "SELECT * FROM kb.status and kb.health() show what is being waited for.",
             Error::InUse { .. } => "Drop or change the objects that use it first.",
@@ -380,7 +386,7 @@ impl Error {
     /// disk, a lack of resources, a shutdown or a lock, and no document fails because of those.
     pub fn is_of_the_work(&self) -> bool {
         match self {
-            Error::Gateway { .. } | Error::ServicePaused { .. } => false,
+            Error::Gateway { .. } | Error::Extractor { .. } | Error::ServicePaused { .. } => false,
             Error::Database { sqlstate, .. } => {
                 sqlstate != LOCKED && !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
             }
@@ -398,7 +404,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
-            Error::ServicePaused { .. } => true,
+            Error::ServicePaused { .. } | Error::Extractor { .. } => true,
             Error::Provider { passing, .. } | Error::Service { passing, .. } => *passing,
             // The classes of transient errors: serialisation, resources, operator intervention and system
             // errors.

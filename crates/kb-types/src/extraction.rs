@@ -1,9 +1,53 @@
 //! What passes between the worker and the program kb-extract: a file, and the text that was found in it.
+//!
+//! The program writes [`VERSION`] when it is ready. Then it answers each [`Request`] with an [`Outcome`], in
+//! order. Each of these is a frame: the length of its MessagePack form in four bytes, least significant byte
+//! first, and that form.
 
 use crate::marks::Marked;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
+use std::io::{self, Read, Write};
+
+/// The version of the program, which the server and the program must agree on. It is kept with each document
+/// whose text the program found.
+pub const VERSION: &str = concat!("kb-extract ", env!("CARGO_PKG_VERSION"));
+
+/// A file to be read, and the seconds of processor time that it may take.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub file: File,
+    pub seconds: u64,
+}
+
+pub type Outcome = Result<Extraction, Fault>;
+
+/// Writes a frame.
+pub fn write_frame<T: Serialize>(to: &mut impl Write, value: &T) -> io::Result<()> {
+    let bytes = rmp_serde::to_vec_named(value).map_err(io::Error::other)?;
+    let length = u32::try_from(bytes.len()).map_err(io::Error::other)?;
+    to.write_all(&length.to_le_bytes())?;
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+/// Reads a frame of at most `most` bytes. Memory grows with what has arrived, not with the length that was
+/// announced.
+pub fn read_frame<T: DeserializeOwned>(from: &mut impl Read, most: usize) -> io::Result<T> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length as usize > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too long"));
+    }
+    let mut bytes = Vec::new();
+    if from.take(u64::from(length)).read_to_end(&mut bytes)? < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    rmp_serde::from_slice(&bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
 
 /// A file whose text is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

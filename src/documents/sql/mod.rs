@@ -2,4 +2,5 @@
 
 pub mod chunks;
 pub mod new_documents;
+pub mod parts;
 pub mod stored;

@@ -13,7 +13,10 @@ pub struct NewDocument {
     pub external_id: String,
     /// The bytes that were put, if `content` does not equal them.
     pub original: Option<Vec<u8>>,
+    /// Empty for a file, whose text is not known yet.
     pub content: String,
+    /// The name of the file, if it was put as one. Then `original` has its bytes.
+    pub file_name: Option<String>,
     pub content_type: String,
     pub title: Option<String>,
     pub uri: Option<String>,
@@ -31,6 +34,7 @@ impl NewDocument {
             external_id: external_id.to_string(),
             original: None,
             content: String::new(),
+            file_name: None,
             content_type: "text/plain".into(),
             title: None,
             uri: None,
@@ -41,7 +45,7 @@ impl NewDocument {
     }
 
     pub fn has_text(&self) -> bool {
-        !self.content.is_empty()
+        !self.content.is_empty() || self.file_name.is_some()
     }
 
     /// The number of bytes of everything that is given.
@@ -72,7 +76,16 @@ impl NewDocument {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.content_type.as_bytes());
         hasher.update(&[0]);
-        hasher.update(self.content.as_bytes());
+        match (&self.file_name, &self.original) {
+            (Some(name), Some(bytes)) => {
+                hasher.update(name.as_bytes());
+                hasher.update(&[0]);
+                hasher.update(bytes);
+            }
+            _ => {
+                hasher.update(self.content.as_bytes());
+            }
+        }
         *hasher.finalize().as_bytes()
     }
 }
@@ -85,6 +98,8 @@ pub struct DocumentPlace<'a> {
     pub tenant_id: &'a str,
     /// None: a caller puts it.
     pub source_no: Option<i64>,
+    /// The document of the file that contains this one.
+    pub part_of: Option<i64>,
 }
 
 /// The bytes that remain of a document d where these are not given: metadata ($1), uri ($2, $3), title ($4,
@@ -98,17 +113,23 @@ fn kept(parts: [&str; 5]) -> String {
     )
 }
 
+/// The metadata of a document d without what its file says of itself.
+pub const GIVEN: &str = "CASE WHEN d.file_metadata IS NULL THEN d.metadata ELSE coalesce((
+        SELECT pg_catalog.jsonb_object_agg(m.key, m.value) FROM pg_catalog.jsonb_each(d.metadata) m
+        WHERE d.file_metadata -> m.key IS DISTINCT FROM m.value), '{}') END";
+
 /// Inserts or updates a document. A failed document that is put again is updated even if its content is the
 /// same, and so is one that gets another title if titles are part of its chunks' context. Returns None, and
 /// does nothing, if the external_id is taken by a document of another origin.
 pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(
-        &format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, metadata = coalesce($4, metadata),
+        &format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, 
+             metadata = coalesce(coalesce(file_metadata, '{{}}') || $4, metadata),
              uri = CASE WHEN $9 THEN $5 ELSE coalesce($5, uri) END,
              title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
          WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
-           AND source_no IS NOT DISTINCT FROM $8
+           AND source_no IS NOT DISTINCT FROM $8 AND part_of IS NOT DISTINCT FROM $12
            AND (title IS NOT DISTINCT FROM CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END
                 OR NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%'))",
             kept(["$4", "$5", "$9", "$6", "$10"])
@@ -125,6 +146,7 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
             Arg::Bool(document.uri_is_given),
             Arg::Bool(document.title_is_given),
             Arg::Long(document.size()),
+            Arg::LongOrNull(place.part_of),
         ],
     )?;
     if unchanged > 0 {
@@ -133,13 +155,14 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
     let added = spi::write_one(
         &format!("INSERT INTO kb.documents AS d
              (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original,
-              source_no, stored_bytes)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{{}}'), $10, $11, $12, $14)
+              source_no, stored_bytes, file_name, part_of)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{{}}'), $10, $11, $12, $14, $16, $17)
          ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET
              uri = CASE WHEN $13 THEN $4 ELSE coalesce($4, d.uri) END, title = EXCLUDED.title,
              content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
-             content_hash = EXCLUDED.content_hash, metadata = coalesce($9, d.metadata), status = 'pending',
-             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now(), stored_bytes = $14 + {}
+             content_hash = EXCLUDED.content_hash, metadata = coalesce($9, {GIVEN}), status = 'pending',
+             error = NULL, sqlstate = NULL, attempts = 0, updated_at = now(), stored_bytes = $14 + {},
+             file_name = EXCLUDED.file_name, file_metadata = NULL, part_of = EXCLUDED.part_of
              WHERE d.source_no IS NOT DISTINCT FROM $12
          RETURNING d.xmax = 0",
             kept(["$9", "$4", "$13", "$5", "$15"])
@@ -151,7 +174,7 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
             Arg::TextOrNull(document.uri.as_deref()),
             Arg::TextOrNull(document.title.as_deref()),
             Arg::Text(&document.content_type),
-            Arg::Text(&document.content),
+            Arg::TextOrNull(document.file_name.is_none().then_some(document.content.as_str())),
             Arg::Bytes(&hash),
             Arg::JsonText(document.metadata.as_ref()),
             Arg::Text(place.kb_id),
@@ -160,6 +183,8 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
             Arg::Bool(document.uri_is_given),
             Arg::Long(document.size()),
             Arg::Bool(document.title_is_given),
+            Arg::TextOrNull(document.file_name.as_deref()),
+            Arg::LongOrNull(place.part_of),
         ],
         Row::only::<bool>,
     )?;

@@ -4,14 +4,17 @@
 //! external_id, and then locks what belongs to them: chunks, then jobs. The worker locks in the same order
 //! and skips what is locked ([`lock_current`]).
 
+use crate::documents::sql::new_documents::GIVEN;
 use crate::filters::filter::condition;
 use crate::jobs::queue::{Job, Subject};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
-use kb_types::Filter;
 use kb_types::error::Result;
+use kb_types::extraction::{self, Extraction};
+use kb_types::{Filter, Json};
+use serde_json::Value;
 use std::collections::HashSet;
 
 /// Locks those of these documents that exist, in the worker's order (by document_id), so that a call over
@@ -67,6 +70,8 @@ pub fn delete(document_ids: &[i64]) -> Result<Vec<String>> {
 pub struct Stored {
     pub document_id: i64,
     pub content_type: String,
+    /// The name of the file, if it was put as one.
+    pub file_name: Option<String>,
     /// The bytes that were put.
     pub original: Vec<u8>,
     /// Whether these are in the column original, because the last extraction changed them, or because they
@@ -86,7 +91,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.document_id, d.content_type, d.original, CASE WHEN d.original IS NULL THEN d.content END AS content,
                 d.original IS NOT NULL AS has_original, d.settings, d.indexed_hash IS DISTINCT FROM d.content_hash AS is_edited,
-                d.title, d.answers
+                d.title, d.answers, d.file_name
          FROM kb.documents d
          WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
            AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
@@ -107,6 +112,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
                 is_edited: row.get("is_edited")?,
                 title: row.get("title")?,
                 answers: row.get("answers")?,
+                file_name: row.get("file_name")?,
             })
         },
     )
@@ -183,6 +189,39 @@ pub fn set_extracted(
     Ok(())
 }
 
+/// Records what was found in a file, in the transaction that writes the chunks. `kept_title` is not replaced
+/// by what the file says. Metadata that the caller has given has precedence over that of the file, and of the
+/// latter, only keys are kept that the knowledge base allows.
+pub fn set_extracted_file(
+    document_id: i64,
+    content: &str,
+    title: Option<&str>,
+    extraction: &Extraction,
+) -> Result<()> {
+    let metadata = Json::new(Value::Object(extraction.metadata.clone()).to_string());
+    spi::execute(
+        &format!("WITH found AS (
+             SELECT coalesce(pg_catalog.jsonb_object_agg(m.key, m.value), '{{}}') AS metadata
+             FROM kb.documents d JOIN kb.knowledge_bases k USING (kb_no) CROSS JOIN pg_catalog.jsonb_each($6) m
+             WHERE d.document_id = $1
+               AND (coalesce(k.retrieval -> 'allowed_metadata_keys', '[]') = '[]'
+                    OR pg_catalog.jsonb_exists(k.retrieval -> 'allowed_metadata_keys', m.key))),
+         given AS (SELECT {GIVEN} AS metadata FROM kb.documents d WHERE document_id = $1)
+         UPDATE kb.documents d SET content = $2, title = coalesce(d.title, $3), indexed_hash = content_hash,
+             content_type = $4, extractor = $5, file_metadata = found.metadata, metadata = found.metadata || given.metadata
+         FROM found, given WHERE document_id = $1"),
+        &[
+            Arg::Long(document_id),
+            Arg::Text(content),
+            Arg::TextOrNull(title),
+            Arg::Text(&extraction.content_type),
+            Arg::Text(extraction::VERSION),
+            Arg::JsonText(Some(&metadata)),
+        ],
+    )?;
+    Ok(())
+}
+
 /// Does what [`set_extracted`] does, for documents whose rows have their text and title already.
 pub fn set_extracted_as_they_are(document_ids: &[i64]) -> Result<()> {
     if document_ids.is_empty() {
@@ -235,6 +274,14 @@ pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
     Ok(())
 }
 
+/// The condition for documents that kb.ingest processes: they are not ready, were made under other settings
+/// than $2, or are files that another version of kb-extract has read.
+const OUTDATED: &str = concat!(
+    "(status <> 'ready' OR settings IS DISTINCT FROM $2 OR extractor <> 'kb-extract ",
+    env!("CARGO_PKG_VERSION"),
+    "')"
+);
+
 /// Sets documents of all tenants back to pending, selected by status. Locks them in the order of [`lock`].
 pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
@@ -242,7 +289,7 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
         Which::MadeUnderOthers => {
             "(settings IS DISTINCT FROM $2 AND (status = 'ready' OR status = 'pending' AND settings IS NOT NULL))"
         }
-        Which::Outdated => "(status <> 'ready' OR settings IS DISTINCT FROM $2)",
+        Which::Outdated => OUTDATED,
     };
     spi::write(
         &format!(
@@ -302,9 +349,9 @@ pub fn any(kb_no: i64) -> Result<bool> {
 /// are not ready or were made under other settings (or `all`).
 pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
     let found = spi::read_one(
-        "SELECT count(*) AS documents,
+        &format!("SELECT count(*) AS documents,
              coalesce(sum(coalesce(pg_catalog.octet_length(original), pg_catalog.octet_length(content))), 0)::bigint AS bytes
-         FROM kb.documents WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)",
+         FROM kb.documents WHERE kb_no = $1 AND ($3 OR {OUTDATED})"),
         &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all)],
         |row| Ok((row.get("documents")?, row.get("bytes")?)),
     )?;
@@ -314,18 +361,23 @@ pub fn to_ingest(kb_no: i64, settings: &str, all: bool) -> Result<(i64, i64)> {
 /// The ids of some of these documents, spread over all of them.
 pub fn sample(kb_no: i64, settings: &str, all: bool, limit: i64) -> Result<Vec<i64>> {
     spi::read(
-        "SELECT document_id FROM kb.documents
-         WHERE kb_no = $1 AND ($3 OR status <> 'ready' OR settings IS DISTINCT FROM $2)
-         ORDER BY pg_catalog.md5(document_id::text) LIMIT $4",
+        &format!(
+            "SELECT document_id FROM kb.documents
+         WHERE kb_no = $1 AND ($3 OR {OUTDATED})
+         ORDER BY pg_catalog.md5(document_id::text) LIMIT $4"
+        ),
         &[Arg::Long(kb_no), Arg::Text(settings), Arg::Bool(all), Arg::Long(limit)],
         Row::only,
     )
 }
 
-/// The content type of a document, and the bytes that were put.
+/// The content type of a document, and the bytes that were put. For a file, its text if that is known, as
+/// plain text.
 pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
     spi::read_one(
-        "SELECT content_type, original, CASE WHEN original IS NULL THEN content END AS content
+        "SELECT CASE WHEN file_name IS NULL THEN content_type ELSE 'text/markdown' END AS content_type,
+             CASE WHEN file_name IS NULL THEN original WHEN content IS NULL THEN '' END AS original,
+             CASE WHEN file_name IS NOT NULL OR original IS NULL THEN content END AS content
          FROM kb.documents WHERE document_id = $1",
         &[Arg::Long(document_id)],
         |row| Ok((row.get("content_type")?, original(row)?)),

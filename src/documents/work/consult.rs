@@ -1,7 +1,7 @@
 //! Documents whose cutting asks models: asks them, on a thread that calls nothing of PostgreSQL, and cuts.
 
 use super::compare::{self, Compared};
-use super::prepare::{self, Document, Prepared};
+use super::prepare::{self, Document, Means, Prepared};
 use crate::gateway::client;
 use crate::gateway::pump::Pump;
 use crate::jobs::queue::Job;
@@ -12,9 +12,8 @@ use kb_gateway::protocol::{Access, Client, Request, Response, Usage};
 use kb_text::context::read_sentence;
 use kb_text::model_answers::{Answers, Ask, Consulted};
 use kb_types::error::{Error, Result};
-use kb_types::{Limits, Llm, ServiceKind};
+use kb_types::{Llm, ServiceKind};
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,8 +51,7 @@ pub struct Task {
     pub rights: Rights,
     /// Why models of other builds may not be asked.
     pub refusals: HashMap<i64, Error>,
-    pub model_dir: PathBuf,
-    pub limits: Limits,
+    pub means: Means,
     /// Ask nothing more.
     pub stop: Arc<AtomicBool>,
 }
@@ -84,7 +82,7 @@ pub struct Case {
 }
 
 pub fn consult(task: Task) -> Ended {
-    let Task { documents, rights, refusals, model_dir, limits, stop } = task;
+    let Task { documents, rights, refusals, means, stop } = task;
     let mut ended = Ended { outcomes: Vec::new(), spent: Vec::new(), refused: Vec::new() };
     let mut cases: Vec<Case> = documents.into_iter().map(Case::new).collect();
     for case in &mut cases {
@@ -92,7 +90,7 @@ pub fn consult(task: Task) -> Ended {
     }
     for round in 0..ROUNDS {
         for case in cases.iter_mut().filter(|case| case.result.is_none()) {
-            case.prepare(&model_dir, limits);
+            case.prepare(&means);
         }
         let is_over = cases.iter().all(|case| case.result.is_some());
         if is_over || stop.load(Ordering::Relaxed) || round + 1 == ROUNDS {
@@ -115,9 +113,9 @@ impl Case {
         Case { document, consulted: Consulted::new(known), result: None }
     }
 
-    fn prepare(&mut self, model_dir: &std::path::Path, limits: Limits) {
+    fn prepare(&mut self, means: &Means) {
         let document = self.document.clone();
-        self.result = prepare::prepare(document, model_dir, limits, &mut self.consulted).transpose();
+        self.result = prepare::prepare(document, means, &mut self.consulted).transpose();
     }
 
     fn end(self, is_stopped: bool) -> (Outcome, Option<(i64, Vec<u8>)>) {

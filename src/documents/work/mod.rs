@@ -8,6 +8,7 @@
 mod compare;
 mod consult;
 mod finish;
+mod parts;
 mod prepare;
 mod slow_intake;
 
@@ -16,7 +17,6 @@ use crate::jobs::queue;
 use crate::jobs::queue::Job;
 use crate::pg::pidfile::{self, Activity};
 use crate::pg::txn;
-use crate::settings;
 use crate::upkeep::Log;
 use crate::vectors::upkeep::Statistics;
 use crate::work::{
@@ -27,7 +27,7 @@ use kb_text::diff::Diff;
 use kb_text::model_answers::Consulted;
 use kb_types::error::{Error, Result};
 use kb_types::row_states::Priority;
-use prepare::{Document, Prepared};
+use prepare::{Document, Means, Prepared};
 use slow_intake::SlowIntake;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -103,15 +103,14 @@ impl Work for DocumentWork {
         if jobs.is_empty() {
             return Ok(true);
         }
-        let model_dir = settings::model_dir();
-        let limits = settings::limits(|| {});
+        let means = Means::read();
         let results = helper_thread::begin(move || {
             let prepare = |document: Document| {
                 let job = document.job.clone();
                 let asks_none = || {
                     Error::Internal("a document calls models although its settings do not ask for it".into())
                 };
-                let prepared = prepare::prepare(document, &model_dir, limits, &mut Consulted::default());
+                let prepared = prepare::prepare(document, &means, &mut Consulted::default());
                 prepared.and_then(|prepared| prepared.ok_or_else(|| (job, asks_none())))
             };
             documents.into_iter().map(prepare).collect()

@@ -6,13 +6,16 @@
 //! **Invariant:** a bad document costs no other document. A group that cannot be read or written is done
 //! again one by one, and a panic in a parser is caught per document.
 
+use super::parts;
 use crate::documents::chunks;
 use crate::documents::chunks::{Existing, OwnedChunk};
 use crate::documents::stored;
 use crate::documents::stored::{Locked, Stored};
+use crate::extract::Program;
 use crate::jobs::queue::Job;
 use crate::keyword::words::{InAdvance, in_advance};
 use crate::pg::pidfile::{self, Activity};
+use crate::settings;
 use crate::vectors::VectorDb;
 use crate::work::{Target, Targets};
 use foldhash::HashMap;
@@ -21,16 +24,17 @@ use kb_text::chunk_settings::Strategy;
 use kb_text::context;
 use kb_text::diff::{Diff, Identity, diff};
 use kb_text::model_answers::Consulted;
-use kb_text::parse::{ContentType, Extracted, extract_bytes};
+use kb_text::parse::{ContentType, Extracted, extract_bytes, extract_file};
 use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::error::{Error, Result};
+use kb_types::extraction::{Extraction, File};
 use kb_types::sync::lock;
 use kb_types::vector_db::question_problem;
 use kb_types::{Bounds, Limits};
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock};
 use uuid::Uuid;
 
 /// Maximum size in bytes of a document whose words are looked up in advance, because what is found is kept in
@@ -43,6 +47,26 @@ pub struct Document {
     pub job: Job,
     pub stored: Stored,
     pub targets: Vec<(Arc<Target>, Vec<Existing>)>,
+    /// What was found in it, if it is a file, once that is known.
+    extraction: Arc<OnceLock<Extraction>>,
+}
+
+/// What preparing documents needs of the settings, which only the main thread reads.
+#[derive(Debug, Clone)]
+pub struct Means {
+    pub model_dir: PathBuf,
+    pub limits: Limits,
+    pub program: Program,
+}
+
+impl Means {
+    pub fn read() -> Means {
+        Means {
+            model_dir: settings::model_dir(),
+            limits: settings::limits(|| {}),
+            program: Program::from_settings(),
+        }
+    }
 }
 
 impl Document {
@@ -65,7 +89,7 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
         let existing = chunks::existing(stored.document_id, target.build.build_no)?;
         with_existing.push((target, existing));
     }
-    Ok(Some(Document { job: job.clone(), stored, targets: with_existing }))
+    Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extraction: Arc::default() }))
 }
 
 /// What is to be written for a document.
@@ -82,6 +106,8 @@ pub struct Prepared {
     /// (original, content), where the row must change.
     text: Option<(Option<Vec<u8>>, String)>,
     title: Option<String>,
+    /// What was found in it, if it is a file.
+    extraction: Arc<OnceLock<Extraction>>,
     /// What models said of it, where the row must change.
     answers: Option<Option<Vec<u8>>>,
 }
@@ -90,8 +116,7 @@ pub struct Prepared {
 /// Errors are the document's own.
 pub fn prepare(
     document: Document,
-    model_dir: &Path,
-    limits: Limits,
+    means: &Means,
     consulted: &mut Consulted,
 ) -> Result<Option<Prepared>, (Job, Error)> {
     let job = document.job.clone();
@@ -100,9 +125,7 @@ pub fn prepare(
     let _one = lock(&PREPARING);
     pidfile::note(Activity::Prepare, Some(job.job_no));
     // A library that panics on one document must not cost the others.
-    let attempt = std::panic::AssertUnwindSafe(|| {
-        prepare_document(document, model_dir, &Bounds::begin(limits), consulted)
-    });
+    let attempt = std::panic::AssertUnwindSafe(|| prepare_document(document, means, consulted));
     let prepared = std::panic::catch_unwind(attempt).unwrap_or_else(|_| {
         Err(Error::Internal("this document cannot be parsed or split into chunks".into()))
     });
@@ -118,22 +141,38 @@ static PREPARING: Mutex<()> = Mutex::new(());
 
 fn prepare_document(
     document: Document,
-    model_dir: &Path,
-    bounds: &Bounds,
+    means: &Means,
     consulted: &mut Consulted,
 ) -> Result<Option<Prepared>> {
-    let Document { job, stored, targets } = document;
-    let content_type = ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
-        external_id: job.external_id.clone(),
-        content_type: stored.content_type.clone(),
-    })?;
+    let Document { job, mut stored, targets, extraction } = document;
+    if let (Some(name), None) = (&stored.file_name, extraction.get()) {
+        let file = File {
+            name: Some(name.clone()),
+            content_type: Some(stored.content_type.clone()),
+            bytes: std::mem::take(&mut stored.original),
+            max_text: means.limits.bytes,
+        };
+        let found = means.program.extract(file, &job.external_id)?;
+        extraction.get_or_init(|| found);
+    }
+    let original = match extraction.get() {
+        Some(extraction) => Original::File(extraction),
+        None => Original::Text(
+            &stored.original,
+            ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
+                external_id: job.external_id.clone(),
+                content_type: stored.content_type.clone(),
+            })?,
+        ),
+    };
+    let bounds = &Bounds::begin(means.limits);
     let mut prepared = Vec::new();
     let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
     let in_next = targets.iter().any(|(target, _)| target.is_next());
     for (target, existing) in targets {
         let before: Vec<Uuid> = existing.iter().map(|e| e.chunk_id).collect();
         let of = Arc::clone(&target);
-        match prepare_for(&job, &stored, content_type, of, existing, model_dir, bounds, consulted) {
+        match prepare_for(&job, &stored, original, of, existing, means, bounds, consulted) {
             Ok(None) => {}
             Ok(Some(found)) => {
                 settings = found.target.build.settings();
@@ -163,6 +202,7 @@ fn prepare_document(
         }
     }
     let text = match (text.as_bytes() == stored.original, stored.has_original) {
+        _ if stored.file_name.is_some() => Some((None, text)),
         (true, false) => None,
         (true, true) => Some((None, text)),
         (false, _) => Some((Some(stored.original), text)),
@@ -175,9 +215,17 @@ fn prepare_document(
         words,
         text,
         title,
+        extraction,
         answers: (answers != stored.answers).then_some(answers),
         job,
     }))
+}
+
+/// Where a document's text is from.
+#[derive(Clone, Copy)]
+enum Original<'a> {
+    Text(&'a [u8], ContentType),
+    File(&'a Extraction),
 }
 
 /// What one build makes of a document.
@@ -191,16 +239,19 @@ struct Found {
 fn prepare_for(
     job: &Job,
     stored: &Stored,
-    content_type: ContentType,
+    original: Original,
     target: Arc<Target>,
     existing: Vec<Existing>,
-    model_dir: &Path,
+    means: &Means,
     bounds: &Bounds,
     consulted: &mut Consulted,
 ) -> Result<Option<Found>> {
     let (build, embedder) = (&target.build, &target.embedder);
-    let extracted = extract_bytes(&stored.original, content_type, &build.preprocess, bounds)?;
-    let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, model_dir)?;
+    let extracted = match original {
+        Original::Text(bytes, content_type) => extract_bytes(bytes, content_type, &build.preprocess, bounds)?,
+        Original::File(extraction) => extract_file(extraction, &build.preprocess, bounds)?,
+    };
+    let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, &means.model_dir)?;
     let mut pieces = if build.chunking.strategy == Strategy::Semantic {
         let sentences = Sentences::of(&extracted.text, &build.chunking, &tokenizer, bounds)?;
         let distances = consulted.distances(build.build_no, build.fingerprint, &sentences.texts())?;
@@ -321,7 +372,15 @@ pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Outcome> {
     }
     let mut extracted = Vec::new();
     for document in written {
-        match (&document.text, document.title.as_deref()) {
+        let title = document.title.as_deref();
+        match (&document.text, title) {
+            (Some((_, text)), _) if document.extraction.get().is_some() => {
+                let Some(extraction) = document.extraction.get() else { continue };
+                stored::set_extracted_file(document.document_id, text, title, extraction)?;
+                let owner = document.targets.first().map(|(target, _)| target.build.tenant_id.as_str());
+                let owner = owner.unwrap_or(&document.job.tenant_id);
+                parts::put(document.document_id, &document.job, owner, extraction.parts.clone())?;
+            }
             (None, None) => extracted.push(document.document_id),
             (text, title) => {
                 let text = text.as_ref().map(|(original, content)| (original.as_deref(), content.as_str()));

@@ -5,12 +5,11 @@
 //! failed or was stopped, so that nothing is paid for twice.
 
 use super::consult::{self, Ended, Outcome, Right, Rights, Task};
-use super::prepare::{Document, Prepared};
+use super::prepare::{Document, Means, Prepared};
 use crate::documents::stored;
 use crate::jobs::queue::Job;
 use crate::models::usage;
 use crate::pg::{report, txn, wake};
-use crate::settings;
 use crate::work::{Event, HelperThread, Pauses, Target, helper_thread};
 use kb_gateway::protocol::Usage;
 use kb_types::ServiceKind;
@@ -152,14 +151,7 @@ impl SlowIntake {
         }
         let jobs = documents.iter().map(|document| document.job.clone()).collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let task = Task {
-            documents,
-            rights,
-            refusals,
-            model_dir: settings::model_dir(),
-            limits: settings::limits(|| {}),
-            stop: Arc::clone(&stop),
-        };
+        let task = Task { documents, rights, refusals, means: Means::read(), stop: Arc::clone(&stop) };
         wake::start_gateway();
         let ended = helper_thread::begin(move || consult::consult(task))?;
         self.running.insert(models, Running { jobs, stop, ended });

@@ -5,6 +5,7 @@ mod markdown;
 mod plain;
 
 use kb_types::error::{Error, Result};
+use kb_types::extraction::Extraction;
 use kb_types::{Bounds, Marked, Preprocess, sizes};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +152,24 @@ pub fn extract(
     bounds.check_bytes(extracted.text.len())?;
     let title = extracted.title.map(|title| sizes::cut(&title, sizes::TITLE).to_string());
     Ok(Extracted { title, ..extracted })
+}
+
+/// Extracts the text of a document that was put as a file, from what kb-extract has found in the file. Errors:
+/// those of [`extract`].
+pub fn extract_file(extraction: &Extraction, preprocess: &Preprocess, bounds: &Bounds) -> Result<Extracted> {
+    let content_type = ContentType::parse(&extraction.text_type).ok_or_else(|| Error::Extractor {
+        problem: format!("has found text of type \"{}\"", extraction.text_type),
+    })?;
+    let mut extracted = extract(&extraction.text, content_type, preprocess, bounds)?;
+    // Marks are places in the text, which only HTML does not keep.
+    if content_type != ContentType::Html {
+        extracted.marks.extend(extraction.marks.iter().cloned());
+        extracted.marks.sort_by_key(|marked| marked.offset);
+    }
+    if let Some(title) = &extraction.title {
+        extracted.title = Some(sizes::cut(title, sizes::TITLE).to_string());
+    }
+    Ok(extracted)
 }
 
 /// Decodes bytes as UTF-8 without a byte order mark, and refuses what PostgreSQL cannot store.

@@ -60,7 +60,13 @@ from_row! {
 impl Source {
     /// The tenant and the origin of a row's document.
     pub fn place<'a>(&'a self, tenant_id: &'a str) -> DocumentPlace<'a> {
-        DocumentPlace { kb_no: self.kb_no, kb_id: &self.kb_id, tenant_id, source_no: Some(self.source_no) }
+        DocumentPlace {
+            kb_no: self.kb_no,
+            kb_id: &self.kb_id,
+            tenant_id,
+            source_no: Some(self.source_no),
+            part_of: None,
+        }
     }
 }
 

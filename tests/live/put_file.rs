@@ -1,0 +1,252 @@
+//! Files of foreign formats are read by a confined program, and whatever a file does to it costs no other
+//! document.
+
+use crate::support::{APP, Cluster, Db, SOON, assert_sound, signal, until};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+fn put(db: &mut Db, id: &str, bytes: &[u8]) -> String {
+    db.one_with("SELECT kb.put_file('k', $1, $2)", &[&id, &bytes])
+}
+
+fn failure(db: &mut Db, id: &str) -> (String, String) {
+    let row =
+        db.0.query_one("SELECT error, sqlstate FROM kb.failures WHERE external_id = $1", &[&id]).unwrap();
+    (row.get(0), row.get(1))
+}
+
+fn status(db: &mut Db, id: &str) -> String {
+    db.one_with("SELECT status FROM kb.documents WHERE external_id = $1", &[&id])
+}
+
+/// The processes of kb-extract that this cluster's worker has started.
+fn programs(cluster: &Cluster) -> Vec<i32> {
+    let worker = cluster.worker(APP);
+    let is_child = |pid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == format!("PPid:\t{worker}"))
+    };
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(is_child).collect()
+}
+
+/// A program that says that it is ready, and then does this for the first file.
+fn pretender(cluster: &Cluster, name: &str, then: &str) -> String {
+    let path = cluster.path(name);
+    let ready = r"printf '\021\000\000\000\260kb-extract 0.2.0'";
+    std::fs::write(&path, format!("#!/bin/sh\n{ready}\nhead -c 4 >/dev/null\n{then}\n")).unwrap();
+    executable(&path);
+    path.display().to_string()
+}
+
+fn executable(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn use_program(cluster: &Cluster, db: &mut Db, path: &str) {
+    db.run(&format!("ALTER SYSTEM SET kb.extract_program = '{path}'"));
+    cluster.reload();
+    until(SOON, "the setting is read", || db.one::<String>("SHOW kb.extract_program") == path);
+    // A worker that runs may read the configuration later than this session.
+    let workers = "pg_stat_activity WHERE backend_type = 'kb worker'";
+    db.run(&format!("SELECT pg_terminate_backend(pid) FROM {workers}"));
+    until(SOON, "the worker has ended", || db.count(workers) == 0);
+}
+
+#[test]
+fn a_file_in_any_charset_becomes_text_and_says_how_it_was_decoded() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let russian = b"\xd1\xfa\xe5\xf8\xfc \xe6\xe5 \xe5\xf9\xb8 \xfd\xf2\xe8\xf5 \xec\xff\xe3\xea\xe8\xf5 \xe1\xf3\xeb\xee\xea";
+    assert_eq!(put(&mut db, "a.txt", russian), "added");
+    assert_eq!(put(&mut db, "a.html", b"<meta charset=koi8-r><title>T</title><p>\xe4\xe1"), "added");
+    db.wait("k");
+    assert_sound(&mut db, "k", 2, 0);
+    let text = |db: &mut Db, id: &str| {
+        db.one::<String>(&format!("SELECT content FROM kb.documents WHERE external_id = '{id}'"))
+    };
+    assert_eq!(text(&mut db, "a.txt"), "Съешь же ещё этих мягких булок");
+    assert_eq!(text(&mut db, "a.html"), "ДА");
+    assert_eq!(
+        db.all::<String>("SELECT concat_ws(' ', external_id, title, content_type, metadata->>'charset', metadata->>'charset_by')
+                          FROM kb.documents ORDER BY 1"),
+        ["a.html T text/html KOI8-R declaration", "a.txt text/plain windows-1251 detection"]
+    );
+    // The same file again is no work; another one with the same text is.
+    assert_eq!(put(&mut db, "a.txt", russian), "skipped");
+    assert_eq!(put(&mut db, "a.txt", "Съешь же ещё этих мягких булок".as_bytes()), "updated");
+    db.wait("k");
+    assert_eq!(db.one::<String>("SELECT metadata::text FROM kb.documents WHERE external_id = 'a.txt'"), "{}");
+}
+
+#[test]
+fn what_the_caller_says_of_a_file_has_precedence_over_what_the_file_says() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let sql = "SELECT kb.put_file('k', 'a', $1, 'a.html', metadata => $2::text::jsonb, title => 'Mine')";
+    let page: &[u8] = b"<meta charset=koi8-r><title>T</title><p>\xe4";
+    let (metadata, again) = (r#"{"charset": "none", "n": 1}"#, r#"{"n": 2}"#);
+    let stored = "SELECT title || ' ' || metadata::text FROM kb.documents";
+    assert_eq!(db.one_with::<String>(sql, &[&page, &metadata]), "added");
+    db.wait("k");
+    let expected = r#"Mine {"n": 1, "charset": "none", "charset_by": "declaration"}"#;
+    assert_eq!(db.one::<String>(stored), expected);
+    assert_eq!(db.one_with::<String>(sql, &[&page, &again]), "skipped");
+    let expected = r#"Mine {"n": 2, "charset": "KOI8-R", "charset_by": "declaration"}"#;
+    assert_eq!(db.one::<String>(stored), expected);
+    db.run("SELECT kb.ingest('k', 'replace')");
+    db.wait("k");
+    assert_eq!(db.one::<String>(stored), expected);
+}
+
+#[test]
+fn a_format_that_cannot_be_read_fails_alone_and_is_named() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    put(&mut db, "picture", b"\x89PNG\r\n\x1a\n0000");
+    put(&mut db, "noise.txt", b"abc\0\xff\xfedef");
+    put(&mut db, "text.txt", b"Some words.");
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 2);
+    let (error, state) = failure(&mut db, "picture");
+    assert!(error.contains("image/png") && state == "0A000", "{error}");
+    let (error, state) = failure(&mut db, "noise.txt");
+    assert!(error.contains("not text in any known charset") && state == "22000", "{error}");
+}
+
+#[test]
+fn a_file_that_crashes_or_hangs_the_program_fails_alone_and_with_the_reason() {
+    let (cluster, mut db) = crate::connected!("kb.extract_timeout = '2s'", "kb.extract_memory = '256MB'");
+    db.create_kb("k", "hash", "{}");
+    for (name, then, reason, state) in [
+        ("segv", "kill -SEGV $$", "signal 11", "22000"),
+        ("hang", "sleep 100 & wait", "takes longer than 2 s", "54000"),
+        ("cpu", "kill -XCPU $$", "takes longer than 2 s", "54000"),
+        ("panic", "exit 101", "a state that it does not expect", "22000"),
+        (
+            "memory",
+            "echo 'memory allocation of 9 bytes failed' >&2; kill -ABRT $$",
+            "more than 256 MB",
+            "54000",
+        ),
+        ("garbage", "printf '\\004\\000\\000\\000abcd'; sleep 1", "crashed", "22000"),
+        ("long", "printf '\\377\\377\\377\\377abcd'; sleep 1", "crashed", "22000"),
+    ] {
+        let path = pretender(&cluster, name, then);
+        use_program(&cluster, &mut db, &path);
+        put(&mut db, name, b"Some words.");
+        db.put("k", &format!("beside {name}"), "Words of a text.");
+        db.wait("k");
+        let (error, found) = failure(&mut db, name);
+        assert!(error.contains(reason) && found == state, "{name}: {error} ({found})");
+        assert_eq!(status(&mut db, &format!("beside {name}")), "ready");
+    }
+    use_program(&cluster, &mut db, "");
+    db.run("SELECT kb.retry('k')");
+    db.wait("k");
+    assert_sound(&mut db, "k", 14, 0);
+}
+
+#[test]
+fn files_wait_while_the_program_is_missing_or_of_another_version() {
+    let (cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let other = cluster.path("other");
+    std::fs::write(&other, "#!/bin/sh\nprintf '\\021\\000\\000\\000\\260kb-extract 0.0.1'\nsleep 100\n")
+        .unwrap();
+    executable(&other);
+    for (program, problem) in [
+        ("/nowhere/kb-extract".to_string(), "No such file"),
+        (other.display().to_string(), "has version \"kb-extract 0.0.1\""),
+        ("/bin/true".to_string(), "does not answer"),
+    ] {
+        use_program(&cluster, &mut db, &program);
+        let health = "SELECT status || ': ' || detail FROM kb.health() WHERE component = 'extractor'";
+        let health = db.one::<String>(health);
+        assert!(health.starts_with("warning: ") && health.contains(problem), "{health}");
+        put(&mut db, "a.txt", format!("Words of {program}").as_bytes());
+        db.put("k", "text", &program);
+        until(SOON, "the error is seen", || {
+            db.count(&format!("kb.jobs WHERE error LIKE '%{problem}%' AND subject = 'a.txt'")) == 1
+        });
+        until(SOON, "the text is ready", || status(&mut db, "text") == "ready");
+        assert_eq!(status(&mut db, "a.txt"), "pending");
+    }
+    use_program(&cluster, &mut db, "");
+    db.wait("k");
+    assert_sound(&mut db, "k", 2, 0);
+}
+
+#[test]
+fn the_program_is_confined_and_is_replaced_when_it_is_killed() {
+    let (cluster, mut db) = crate::connected!("kb.worker_idle_timeout = '1d'");
+    db.create_kb("k", "hash", "{}");
+    put(&mut db, "a.txt", b"Some words.");
+    db.wait("k");
+    let [program] = programs(&cluster)[..] else { panic!("one program runs: {:?}", programs(&cluster)) };
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{program}/{file}")).unwrap();
+    let status = read("status");
+    assert!(status.contains("NoNewPrivs:\t1") && status.contains("Seccomp:\t2"), "{status}");
+    let limits: Vec<String> =
+        read("limits").lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for limit in [
+        "Max address space 1073741824 1073741824 bytes",
+        "Max core file size 0 0 bytes",
+        "Max file size 0 0 bytes",
+    ] {
+        assert!(limits.iter().any(|line| line == limit), "{limit}: {limits:?}");
+    }
+    let mut files: Vec<String> = std::fs::read_dir(format!("/proc/{program}/fd"))
+        .unwrap()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    assert_eq!(files, ["0", "1", "2"]);
+    assert_eq!(read("environ"), "");
+    signal(program, libc::SIGKILL);
+    put(&mut db, "b.txt", b"Other words.");
+    db.wait("k");
+    put(&mut db, "c.txt", b"More words.");
+    db.wait("k");
+    let ready = db.count("kb.documents WHERE status = 'ready'");
+    assert!(ready >= 2, "only the file that met the killed program may fail");
+    assert_eq!(programs(&cluster).iter().filter(|pid| **pid != program).count(), 1);
+}
+
+#[test]
+fn the_program_ends_with_the_worker_however_that_ends() {
+    let (cluster, mut db) = crate::crashing!("kb.worker_idle_timeout = '1d'");
+    db.create_kb("k", "hash", "{}");
+    put(&mut db, "a.txt", b"Some words.");
+    db.wait("k");
+    let [program] = programs(&cluster)[..] else { panic!("one program runs") };
+    signal(cluster.worker(APP), libc::SIGKILL);
+    until(SOON, "the program has ended", || {
+        let status = std::fs::read_to_string(format!("/proc/{program}/status"));
+        status.is_err() || status.is_ok_and(|status| status.contains("State:\tZ"))
+    });
+}
+
+#[test]
+fn ingest_reads_files_again_that_another_version_has_read() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    put(&mut db, "a.txt", b"Some words.");
+    put(&mut db, "b.txt", b"Other words.");
+    db.put_and_wait("k", "text", "Words of a text.");
+    let version: String = db.one("SELECT extractor FROM kb.documents WHERE external_id = 'a.txt'");
+    assert!(version.starts_with("kb-extract 0."), "{version}");
+    db.run("UPDATE kb.documents SET extractor = 'kb-extract 0.0.1', content = 'bad', indexed_hash = NULL WHERE external_id = 'a.txt'");
+    db.run("SELECT kb.ingest('k')");
+    db.wait("k");
+    assert_eq!(
+        db.all::<String>(
+            "SELECT content || ', ' || coalesce(extractor, '') FROM kb.documents ORDER BY external_id"
+        ),
+        [format!("Some words., {version}"), format!("Other words., {version}"), "Words of a text., ".into()]
+    );
+    assert_eq!(db.one::<String>("SELECT scanned || ' ' || updated || ' ' || skipped FROM kb.runs"), "3 1 2");
+}
