@@ -22,7 +22,7 @@ pub fn detect(file: &File) -> Result<Found, Fault> {
     let claimed = file.content_type.as_deref().map(essence).filter(|claimed| !claimed.is_empty());
     // Servers say this where they know nothing.
     let claimed = claimed.filter(|claimed| claimed != "application/octet-stream");
-    if let Some(shown) = by_bytes(&file.bytes) {
+    if let Some(shown) = by_bytes(&file.bytes)? {
         let format = by_content_type(shown).ok_or(Fault::Unsupported { content_type: shown.into() })?;
         let is_contradicted = |claimed: &String| !format.content_types.contains(&claimed.as_str());
         return Ok(Found {
@@ -58,12 +58,39 @@ fn extension(name: &str) -> Option<String> {
     file.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase())
 }
 
-/// The media type that the bytes show, for formats that are not text.
-fn by_bytes(bytes: &[u8]) -> Option<&'static str> {
+/// The media type that the bytes show, for formats that are not text. Errors: [`Fault::Encrypted`].
+fn by_bytes(bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
+    if bytes.starts_with(OLE) {
+        return in_ole(bytes).map(Some);
+    }
+    if bytes.starts_with(b"{\\rtf") {
+        return Ok(Some("application/rtf"));
+    }
     let found = infer::get(bytes).filter(|found| found.matcher_type() != MatcherType::Text);
     // The library knows only archives whose entries are in the order in which some programs write them.
     let is_zip = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
-    if is_zip { in_zip(bytes) } else { found.map(|found| found.mime_type()) }
+    Ok(if is_zip { in_zip(bytes) } else { found.map(|found| found.mime_type()) })
+}
+
+/// How a compound file begins, the container of Office 97 to 2003 and of encrypted files of later versions.
+const OLE: &[u8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1";
+
+/// What is in a compound file, by the first name in its directory that says it. Names of embedded files come
+/// later. An entry of the directory has 128 bytes, of which the first 64 are its name in UTF-16.
+fn in_ole(bytes: &[u8]) -> Result<&'static str, Fault> {
+    for entry in bytes.chunks_exact(128) {
+        let units = entry[..64].chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
+        let name: String = char::decode_utf16(units.take_while(|unit| *unit != 0)).flatten().collect();
+        match name.to_ascii_lowercase().as_str() {
+            "encryptedpackage" => return Err(Fault::Encrypted),
+            "worddocument" => return Ok("application/msword"),
+            "powerpoint document" => return Ok("application/vnd.ms-powerpoint"),
+            "workbook" | "book" => return Ok("application/vnd.ms-excel"),
+            "__properties_version1.0" => return Ok("application/vnd.ms-outlook"),
+            _ => {}
+        }
+    }
+    Ok("application/x-ole-storage")
 }
 
 /// What is in a zip archive: OpenDocument and EPUB say it in their entry `mimetype`, Office Open XML by the
@@ -84,6 +111,10 @@ fn in_zip(bytes: &[u8]) -> Option<&'static str> {
         ("ppt/", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
         ("xl/", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
     ];
+    // Its parts are binary.
+    if archive.index_for_name("xl/workbook.bin").is_some() {
+        return Some("application/vnd.ms-excel.sheet.binary.macroenabled.12");
+    }
     let is_office = archive.index_for_name("[Content_Types].xml").is_some();
     let kind = kinds
         .iter()
@@ -126,6 +157,28 @@ mod tests {
         assert_eq!(of(b"# a", Some("application/octet-stream"), "a.md"), "text/markdown");
         assert_eq!(of(b" <!doctype html><p>a", None, "17"), "text/html");
         assert_eq!(of(b"a", None, "a.unknown"), "text/plain");
+    }
+
+    #[test]
+    fn compound_files_are_what_their_directory_says() {
+        let compound = |names: &[&str]| {
+            let mut bytes = vec![0; 512];
+            bytes[..8].copy_from_slice(OLE);
+            for name in names {
+                let mut entry = vec![0; 128];
+                for (place, unit) in name.encode_utf16().enumerate() {
+                    entry[2 * place..2 * place + 2].copy_from_slice(&unit.to_le_bytes());
+                }
+                bytes.extend(entry);
+            }
+            found(&bytes, None, "a.docx")
+        };
+        let unsupported = |content_type: &str| Err(Fault::Unsupported { content_type: content_type.into() });
+        assert_eq!(compound(&["Root Entry", "EncryptionInfo", "EncryptedPackage"]), Err(Fault::Encrypted));
+        assert_eq!(compound(&["Root Entry", "WordDocument", "Workbook"]), unsupported("application/msword"));
+        assert_eq!(compound(&["PowerPoint Document"]), unsupported("application/vnd.ms-powerpoint"));
+        assert_eq!(compound(&["Root Entry", "Workbook"]), Ok(("application/vnd.ms-excel".into(), None)));
+        assert_eq!(compound(&["Root Entry"]), unsupported("application/x-ole-storage"));
     }
 
     #[test]

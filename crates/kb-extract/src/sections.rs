@@ -24,13 +24,29 @@ impl Sections {
 
     /// Adds Markdown.
     pub fn push_markdown(&mut self, markdown: &str) {
-        let markdown = markdown.trim_matches('\n');
+        self.push(markdown, "\n\n");
+    }
+
+    /// The title of the first heading.
+    pub fn first_heading(&self) -> Option<String> {
+        let found =
+            parse::extract(&self.text, ContentType::Markdown, &Preprocess::default(), &Bounds::none());
+        found.ok()?.title.filter(|title| !title.trim().is_empty())
+    }
+
+    fn push(&mut self, markdown: &str, separator: &str) {
+        let storable: String;
+        let mut markdown = markdown.trim_matches('\n');
+        if markdown.contains(['\0', '\u{feff}', '\r']) {
+            storable = markdown.replace('\r', " ").replace(['\0', '\u{feff}'], "");
+            markdown = &storable;
+        }
         if markdown.is_empty() {
             return;
         }
         let after_mark = self.marks.last().is_some_and(|last| last.offset == self.text.len());
         if !self.text.is_empty() && !after_mark {
-            self.text.push_str("\n\n");
+            self.text.push_str(separator);
         }
         self.text.push_str(markdown);
     }
@@ -38,12 +54,21 @@ impl Sections {
     /// Adds HTML, as Markdown: headings, lists, tables, emphasis and links. So a reader of another format
     /// describes what it finds in HTML, whose text it escapes by [`escape`], and needs no rules of Markdown.
     pub fn push_html(&mut self, html: &str) -> Result<(), Fault> {
+        self.push_as_markdown(html, "\n\n")
+    }
+
+    /// Adds HTML that continues a table or a list of what was added last.
+    pub fn continue_html(&mut self, html: &str) -> Result<(), Fault> {
+        self.push_as_markdown(html, "\n")
+    }
+
+    fn push_as_markdown(&mut self, html: &str, separator: &str) -> Result<(), Fault> {
         let extracted = parse::extract(html, ContentType::Html, &Preprocess::default(), &Bounds::none())
             .map_err(|error| Fault::Broken(error.to_string()))?;
         if self.title.is_none() {
             self.title = extracted.title;
         }
-        self.push_markdown(&extracted.text);
+        self.push(&extracted.text, separator);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! The formats that are read. A format is a file of this folder, and a line of [`FORMATS`].
 
+pub mod office;
+pub mod rtf;
 pub mod text;
 
 use kb_types::extraction::{Extraction, Fault, File};
@@ -18,7 +20,20 @@ pub struct Format {
 }
 
 /// All formats.
-pub const FORMATS: &[&Format] = &[&text::PLAIN, &text::MARKDOWN, &text::HTML];
+pub const FORMATS: &[&Format] = &[
+    &text::PLAIN,
+    &text::MARKDOWN,
+    &text::HTML,
+    &office::docx::DOCX,
+    &office::excel::XLSX,
+    &office::excel::XLS,
+    &office::opendocument::ODT,
+    &office::opendocument::ODS,
+    &office::opendocument::ODP,
+    &office::pptx::PPTX,
+    &office::epub::EPUB,
+    &rtf::RTF,
+];
 
 /// The format with this media type, which has no parameters and is in lower case.
 pub fn by_content_type(content_type: &str) -> Option<&'static Format> {
