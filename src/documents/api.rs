@@ -55,6 +55,7 @@ fn put_document_bytes(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+#[allow(clippy::too_many_arguments)]
 fn put_file(
     kb_id: Option<&str>,
     external_id: Option<&str>,

@@ -105,19 +105,19 @@ impl Program {
         }
     }
 
-    fn error_of_end(&self, end: End, time: Duration, external_id: &str) -> Error {
+    fn error_of_end(&self, end: NoReply, time: Duration, external_id: &str) -> Error {
         let limit = |problem: String, setting| Error::Limit { object: "the file".into(), problem, setting };
         let too_long =
             || limit(format!("reading it takes longer than {} s", time.as_secs_f64()), "kb.extract_timeout");
         match end {
-            End::TooLong => too_long(),
-            End::Ended(status, _) if status.signal() == Some(SIGXCPU) => too_long(),
-            End::Ended(_, said) if said.contains("memory allocation") => {
+            NoReply::TooLong => too_long(),
+            NoReply::Ended(status, _) if status.signal() == Some(SIGXCPU) => too_long(),
+            NoReply::Ended(_, said) if said.contains("memory allocation") => {
                 let problem =
                     format!("reading it takes more than {} MB of memory", self.memory / 1024 / 1024);
                 limit(problem, "kb.extract_memory")
             }
-            End::Ended(status, _) => {
+            NoReply::Ended(status, _) => {
                 let how = match (status.signal(), status.code()) {
                     (_, Some(PANICKED)) => "it met a state that it does not expect".to_string(),
                     (Some(signal), _) => format!("signal {signal}"),
@@ -134,14 +134,14 @@ impl Program {
 const SIGXCPU: i32 = 24;
 
 /// Why there is no reply.
-enum End {
+enum NoReply {
     TooLong,
     /// How the program ended, and the end of what it wrote to its standard error.
     Ended(ExitStatus, String),
 }
 
 impl Running {
-    fn ask(mut self, request: &Request, until: Instant, most: usize) -> Result<(Outcome, Running), End> {
+    fn ask(mut self, request: &Request, until: Instant, most: usize) -> Result<(Outcome, Running), NoReply> {
         // The program reads its input while it parses, so this does not wait for long.
         let asked = write_frame(&mut self.input, request);
         let reply = asked.and_then(|()| read_frame(&mut Until { output: &mut self.output, until }, most));
@@ -149,11 +149,11 @@ impl Running {
             Ok(outcome) => Ok((outcome, self)),
             Err(error) if error.kind() == ErrorKind::TimedOut => {
                 self.stop();
-                Err(End::TooLong)
+                Err(NoReply::TooLong)
             }
             Err(_) => {
                 let (status, said) = self.stop();
-                Err(End::Ended(status, said))
+                Err(NoReply::Ended(status, said))
             }
         }
     }

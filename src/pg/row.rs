@@ -75,7 +75,7 @@ impl Row {
 
     /// The value of a column. Returns an internal error if there is no column of this name, or if it has
     /// another type in PostgreSQL: such a value, read as `T`, could be an arbitrary pointer.
-    pub fn get<T: FromColumn>(&self, column: impl Place) -> Result<T> {
+    pub fn get<T: FromColumn>(&self, column: impl Column) -> Result<T> {
         self.value(column.of(self)?)
     }
 
@@ -168,11 +168,11 @@ macro_rules! as_stored {
 }
 
 /// Where a column is: its name.
-pub trait Place {
+pub trait Column {
     fn of(self, row: &Row) -> Result<usize>;
 }
 
-impl Place for &str {
+impl Column for &str {
     fn of(self, row: &Row) -> Result<usize> {
         row.number(self)
     }

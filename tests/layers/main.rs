@@ -1,7 +1,5 @@
-//! What Cargo cannot express of src/: rooms import each other in no circle, the worker names a kind of work
-//! in one file only, a job can be of each of them, and SQL stands in modules `sql`. What a room keeps to
-//! itself is private to it, and `unsafe` is denied outside `pg`, so the compiler checks that. ARCHITECTURE.md
-//! says why.
+//! What Cargo cannot express of src/; ARCHITECTURE.md says why. The compiler checks what is private to a room,
+//! and that `unsafe` is in `pg` only.
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 
@@ -75,8 +73,7 @@ fn circle(sources: &[Source]) -> BTreeSet<&String> {
 
 #[test]
 fn rooms_import_in_no_circle_and_sql_is_in_modules_sql() {
-    let files = files::under("src");
-    let sources: Vec<Source> = (files.iter())
+    let sources: Vec<Source> = (files::under("src").iter())
         .map(|file| source(file.strip_prefix("src").unwrap(), &std::fs::read_to_string(file).unwrap()))
         .collect();
     assert!(sources.len() > 100);

@@ -44,7 +44,7 @@ pub fn compare(cases: &mut [Case], right: &Right, stop: &AtomicBool, pump: &mut 
             sentences.extend(texts.map(|(i, text)| Sentence { case, is_first: i == 0, text }));
         }
     }
-    let progress = RefCell::new(Progress::new(&sentences, embedder));
+    let progress = RefCell::new(Comparison::new(&sentences, embedder));
     let next = || {
         let mut progress = progress.borrow_mut();
         if stop.load(Ordering::Relaxed) {
@@ -68,7 +68,7 @@ pub fn compare(cases: &mut [Case], right: &Right, stop: &AtomicBool, pump: &mut 
     let is_local = provider::find(ServiceKind::Embedder, &embedder.provider).is_none();
     let most = if is_local { LOCAL_REQUESTS } else { embedder.config.remote.max_concurrency };
     let run = pump.run(most, next, take);
-    let Progress { distances, failed, usage, refused, .. } = progress.into_inner();
+    let Comparison { distances, failed, usage, refused, .. } = progress.into_inner();
     for (second, distance) in distances {
         let (first, second) = (&sentences[second - 1], &sentences[second]);
         let key = pair_key(build.fingerprint, &first.text, &second.text);
@@ -87,7 +87,7 @@ pub fn compare(cases: &mut [Case], right: &Right, stop: &AtomicBool, pump: &mut 
 }
 
 /// Which sentences are embedded.
-struct Progress<'a> {
+struct Comparison<'a> {
     sentences: &'a [Sentence],
     embedder: &'a Embedder,
     /// Sentences of the requests that are to be sent, and of those that were.
@@ -104,8 +104,8 @@ struct Progress<'a> {
     refused: Option<Error>,
 }
 
-impl<'a> Progress<'a> {
-    fn new(sentences: &'a [Sentence], embedder: &'a Embedder) -> Progress<'a> {
+impl<'a> Comparison<'a> {
+    fn new(sentences: &'a [Sentence], embedder: &'a Embedder) -> Comparison<'a> {
         let is_local = provider::find(ServiceKind::Embedder, &embedder.provider).is_none();
         let bytes = if is_local { LOCAL_BYTES } else { frame::MAX_TEXTS };
         let texts = embedder.config.batch_size.min(frame::max_texts(embedder.dimension));
@@ -120,7 +120,7 @@ impl<'a> Progress<'a> {
             batcher.push(i, sentence.text.len()).into_iter().for_each(&mut add);
         }
         batcher.flush().into_iter().for_each(add);
-        Progress {
+        Comparison {
             sentences,
             embedder,
             waiting,

@@ -57,17 +57,17 @@ pub struct Task {
 }
 
 /// What became of a document.
-pub enum Outcome {
+pub enum CaseEnd {
     Prepared(Prepared),
     Failed(Job, Error),
     /// Not all was asked: it is taken up again later.
     Stopped(Job),
 }
 
-pub struct Ended {
+pub struct Consultation {
     /// Each with what is to be kept of what models said, where that is not in what was prepared: document_id
     /// and answers.
-    pub outcomes: Vec<(Outcome, Option<(i64, Vec<u8>)>)>,
+    pub outcomes: Vec<(CaseEnd, Option<(i64, Vec<u8>)>)>,
     /// What embedding has cost; the gateway keeps what chat models have.
     pub spent: Vec<(Arc<Target>, Usage)>,
     /// Embedders that refused, and why.
@@ -81,9 +81,9 @@ pub struct Case {
     result: Option<Result<Prepared, (Job, Error)>>,
 }
 
-pub fn consult(task: Task) -> Ended {
+pub fn consult(task: Task) -> Consultation {
     let Task { documents, rights, refusals, means, stop } = task;
-    let mut ended = Ended { outcomes: Vec::new(), spent: Vec::new(), refused: Vec::new() };
+    let mut ended = Consultation { outcomes: Vec::new(), spent: Vec::new(), refused: Vec::new() };
     let mut cases: Vec<Case> = documents.into_iter().map(Case::new).collect();
     for case in &mut cases {
         refusals.iter().for_each(|(build_no, error)| case.consulted.refuse(*build_no, error.clone()));
@@ -118,7 +118,7 @@ impl Case {
         self.result = prepare::prepare(document, means, &mut self.consulted).transpose();
     }
 
-    fn end(self, is_stopped: bool) -> (Outcome, Option<(i64, Vec<u8>)>) {
+    fn end(self, is_stopped: bool) -> (CaseEnd, Option<(i64, Vec<u8>)>) {
         let Case { document, consulted, result } = self;
         let kept = || {
             let encoded = consulted.known.encode().ok().flatten();
@@ -126,12 +126,12 @@ impl Case {
             changed.map(|answers| (document.stored.document_id, answers))
         };
         match result {
-            Some(Ok(prepared)) => (Outcome::Prepared(prepared), None),
-            Some(Err((job, error))) => (Outcome::Failed(job, error), kept()),
-            None if is_stopped => (Outcome::Stopped(document.job.clone()), kept()),
+            Some(Ok(prepared)) => (CaseEnd::Prepared(prepared), None),
+            Some(Err((job, error))) => (CaseEnd::Failed(job, error), kept()),
+            None if is_stopped => (CaseEnd::Stopped(document.job.clone()), kept()),
             None => {
                 let error = Error::Internal("models were called too many times for one document".into());
-                (Outcome::Failed(document.job.clone(), error), kept())
+                (CaseEnd::Failed(document.job.clone(), error), kept())
             }
         }
     }
@@ -145,7 +145,7 @@ pub fn are_of_several(cases: &[Case]) -> bool {
 }
 
 /// Asks what the documents want, build by build.
-fn ask(cases: &mut [Case], rights: &Rights, stop: &AtomicBool, ended: &mut Ended) -> Result<()> {
+fn ask(cases: &mut [Case], rights: &Rights, stop: &AtomicBool, ended: &mut Consultation) -> Result<()> {
     let mut pump = Pump::open()?;
     for right in rights.values() {
         let Compared { usage, refused } = compare::compare(cases, right, stop, &mut pump)?;

@@ -316,7 +316,7 @@ impl DocumentWork {
     fn report_written(
         &mut self,
         prepared: Vec<Prepared>,
-        written: &prepare::Outcome,
+        written: &prepare::WrittenGroup,
         events: &mut Vec<Event>,
     ) {
         let mut documents = Vec::new();

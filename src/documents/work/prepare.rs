@@ -345,7 +345,7 @@ fn may_have_vectors(diff: &Diff, builds: &[i64]) -> bool {
 }
 
 /// What was written.
-pub struct Outcome {
+pub struct WrittenGroup {
     pub locked: Locked,
     /// Builds and documents of which every chunk is new and has no vector.
     pub without_vectors: HashSet<(i64, i64)>,
@@ -354,7 +354,7 @@ pub struct Outcome {
 /// Writes chunks of documents that are still at the generation they were read at; gone text is deleted in the
 /// same commit. Those that are `current` are written; the others were edited, or are being edited, and are
 /// done again. `carefully`: see [`chunks::insert`].
-pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Outcome> {
+pub fn write(prepared: &[Prepared], carefully: bool) -> Result<WrittenGroup> {
     let keys: Vec<(i64, i64)> = prepared.iter().map(|p| (p.document_id, p.job.generation)).collect();
     let locked = stored::lock_current(&keys)?;
     let current = &locked.current;
@@ -416,5 +416,5 @@ pub fn write(prepared: &[Prepared], carefully: bool) -> Result<Outcome> {
             live.insert(build.kb_no, Arc::clone(&target));
         }
     }
-    Ok(Outcome { locked, without_vectors })
+    Ok(WrittenGroup { locked, without_vectors })
 }

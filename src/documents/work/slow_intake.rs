@@ -4,7 +4,7 @@
 //! What models said is kept in `kb.documents.answers` by a hash of what was asked, also of a document that
 //! failed or was stopped, so that nothing is paid for twice.
 
-use super::consult::{self, Ended, Outcome, Right, Rights, Task};
+use super::consult::{self, CaseEnd, Consultation, Right, Rights, Task};
 use super::prepare::{Document, Means, Prepared};
 use crate::documents::stored;
 use crate::jobs::queue::Job;
@@ -31,17 +31,17 @@ const WAITING: usize = 64;
 /// The models that a document is cut with: ids of the embedder and the chat model.
 type Models = (String, Option<String>);
 
-struct Running {
+struct UnderConsultation {
     /// Empty when the group was given up: its end is waited for.
     jobs: Vec<Job>,
     stop: Arc<AtomicBool>,
-    ended: HelperThread<Ended>,
+    ended: HelperThread<Consultation>,
 }
 
 #[derive(Default)]
 pub struct SlowIntake {
     waiting: BTreeMap<Models, VecDeque<Document>>,
-    running: BTreeMap<Models, Running>,
+    running: BTreeMap<Models, UnderConsultation>,
 }
 
 impl SlowIntake {
@@ -154,7 +154,7 @@ impl SlowIntake {
         let task = Task { documents, rights, refusals, means: Means::read(), stop: Arc::clone(&stop) };
         wake::start_gateway();
         let ended = helper_thread::begin(move || consult::consult(task))?;
-        self.running.insert(models, Running { jobs, stop, ended });
+        self.running.insert(models, UnderConsultation { jobs, stop, ended });
         Ok(())
     }
 }
@@ -178,7 +178,7 @@ fn read_right(target: &Arc<Target>, pauses: &Pauses) -> Result<Right> {
 }
 
 /// Books what was spent, keeps what was answered, and ends or hands on the documents.
-fn settle(ended: Ended, prepared: &mut Vec<Prepared>, events: &mut Vec<Event>) {
+fn settle(ended: Consultation, prepared: &mut Vec<Prepared>, events: &mut Vec<Event>) {
     book(&ended.spent);
     events.extend(ended.refused.into_iter().map(|(target, error)| Event::Refused { target, error }));
     let mut stopped = Vec::new();
@@ -189,9 +189,9 @@ fn settle(ended: Ended, prepared: &mut Vec<Prepared>, events: &mut Vec<Event>) {
             report::log(&format!("worker cannot save the answers of models about a document: {error}"));
         }
         match outcome {
-            Outcome::Prepared(document) => prepared.push(document),
-            Outcome::Failed(job, error) => events.push(Event::failed(job, error)),
-            Outcome::Stopped(job) => stopped.push(job),
+            CaseEnd::Prepared(document) => prepared.push(document),
+            CaseEnd::Failed(job, error) => events.push(Event::failed(job, error)),
+            CaseEnd::Stopped(job) => stopped.push(job),
         }
     }
     events.push(Event::GivenBack { jobs: stopped, delay: Duration::ZERO });

@@ -17,7 +17,7 @@ const DUE: &str = "j.kind = $1 AND j.priority = $2 AND j.leased_until IS NULL AN
 
 /// Which jobs are looked for: those of one kind of work and one priority.
 #[derive(Debug, Clone, Copy)]
-pub struct Which {
+pub struct JobClass {
     pub kind: &'static str,
     pub priority: Priority,
 }
@@ -35,7 +35,7 @@ from_row! {
 }
 
 /// The tenants that have a due job, in order, from `after` on, or from the first for None.
-pub fn tenants(which: Which, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
+pub fn tenants(which: JobClass, after: Option<&str>, limit: usize) -> Result<Vec<String>> {
     // No text is less than ''.
     let is_after = if after.is_some() { ">" } else { ">=" };
     setting::with(IN_ORDER, || {
@@ -78,7 +78,11 @@ pub fn some_tenant() -> Result<Option<String>> {
 
 /// The next knowledge bases of tenants, at most `each` of each tenant, after the kb_no that is given with the
 /// tenant: one of each tenant, then a second one of each, and so on. With the embedders of their builds.
-pub fn backlogs(which: Which, tenants: &[(String, i64)], each: usize) -> Result<Vec<(Backlog, Vec<String>)>> {
+pub fn backlogs(
+    which: JobClass,
+    tenants: &[(String, i64)],
+    each: usize,
+) -> Result<Vec<(Backlog, Vec<String>)>> {
     let (names, after): (Vec<String>, Vec<i64>) = tenants.iter().cloned().unzip();
     setting::with(IN_ORDER, || {
         spi::write(
@@ -126,7 +130,7 @@ pub struct Wanted {
 /// which they were enqueued. No aggregate has an ORDER BY, because from PostgreSQL 16 on the planner would
 /// walk all builds in that order.
 pub fn claim(
-    which: Which,
+    which: JobClass,
     backlogs: &[(Backlog, i64)],
     wanted: &Wanted,
     lease: Duration,

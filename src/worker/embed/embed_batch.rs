@@ -122,9 +122,9 @@ pub mod tests {
     use crate::work::UnderWay;
     use kb_types::Embedder;
 
-    pub struct Build(pub i64, pub Embedder);
+    pub struct TestBuild(pub i64, pub Embedder);
 
-    impl Destination for Build {
+    impl Destination for TestBuild {
         fn build_no(&self) -> i64 {
             self.0
         }
@@ -133,17 +133,17 @@ pub mod tests {
         }
     }
 
-    pub fn build(build_no: i64, embedder: &str, provider: &str) -> Arc<Build> {
+    pub fn build(build_no: i64, embedder: &str, provider: &str) -> Arc<TestBuild> {
         let config = kb_types::EmbedderConfig::default();
         let (id, provider) = (embedder.to_string(), provider.to_string());
-        Arc::new(Build(
+        Arc::new(TestBuild(
             build_no,
             Embedder { id, provider, model: "m".into(), dimension: 2, base_url: None, config },
         ))
     }
 
     /// Chunks of documents: their ordinals are their numbers in all.
-    pub fn batch(target: &Arc<Build>, chunks: &[(i64, &str)]) -> Batch<Build> {
+    pub fn batch(target: &Arc<TestBuild>, chunks: &[(i64, &str)]) -> Batch<TestBuild> {
         let mut batch = Batch::new(Arc::clone(target), Access::default());
         batch.fill(chunks.iter().zip(0..).map(|((document_id, text), ordinal)| {
             let chunk =
@@ -185,8 +185,9 @@ pub mod tests {
         let [left, right] = whole.halves();
         assert_eq!((left.texts.join(""), right.texts.join("")), ("ab".to_string(), "cde".to_string()));
         assert_eq!(right.chunks.iter().map(|chunk| chunk.text).collect::<Vec<_>>(), [0, 0, 1, 2]);
-        let documents =
-            |half: &Batch<Build>| -> Vec<i64> { half.holds.iter().map(|hold| hold.document_id).collect() };
+        let documents = |half: &Batch<TestBuild>| -> Vec<i64> {
+            half.holds.iter().map(|hold| hold.document_id).collect()
+        };
         assert_eq!((documents(&left), documents(&right)), (vec![1, 2], vec![1, 2, 3]));
         assert_eq!((left.hashes.len(), right.hashes.len(), right.tokens.len()), (2, 3, 3));
     }

@@ -35,7 +35,7 @@ impl<T> Default for InFlight<T> {
 
 /// A batch at the gateway that will bring a chunk's vector.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Place {
+pub struct ChunkPlace {
     batch: u64,
     /// The text of the batch that equals the chunk's; None if the batch has the chunk itself.
     text: Option<usize>,
@@ -87,21 +87,21 @@ impl<T: Destination> InFlight<T> {
 
     /// Where a chunk's vector will come from, if the chunk is at the gateway already (it was sent before its
     /// document was claimed again) or another one with the same text is.
-    pub fn find(&self, build_no: i64, chunk_id: Uuid, content: &str) -> Option<Place> {
+    pub fn find(&self, build_no: i64, chunk_id: Uuid, content: &str) -> Option<ChunkPlace> {
         if let Some((batch, _)) = self.by_chunk.get(&(build_no, chunk_id)) {
-            return Some(Place { batch: *batch, text: None });
+            return Some(ChunkPlace { batch: *batch, text: None });
         }
         let (batch, text) = *self.by_text.get(&(build_no, hash(content)))?;
         let is_equal = self.batches.get(&batch)?.texts.get(text).is_some_and(|text| text == content);
-        is_equal.then_some(Place { batch, text: Some(text) })
+        is_equal.then_some(ChunkPlace { batch, text: Some(text) })
     }
 
-    pub fn batch(&self, place: Place) -> Option<&Batch<T>> {
+    pub fn batch(&self, place: ChunkPlace) -> Option<&Batch<T>> {
         self.batches.get(&place.batch)
     }
 
     /// Has a chunk get its vector from a batch that is at the gateway, so that nothing is paid for twice.
-    pub fn join(&mut self, place: Place, chunk: BatchChunk, holds: Vec<Hold>) {
+    pub fn join(&mut self, place: ChunkPlace, chunk: BatchChunk, holds: Vec<Hold>) {
         let Some(batch) = self.batches.get_mut(&place.batch) else { return };
         batch.holds.extend(holds);
         let key = (batch.target.build_no(), chunk.chunk_id);
@@ -161,7 +161,7 @@ impl<T: Destination> InFlight<T> {
 mod tests {
     use super::*;
     use crate::work::UnderWay;
-    use crate::worker::embed::embed_batch::tests::{Build, batch, build, chunk_id};
+    use crate::worker::embed::embed_batch::tests::{TestBuild, batch, build, chunk_id};
 
     fn chunk(ordinal: i32, document_id: i64) -> BatchChunk {
         BatchChunk { chunk_id: chunk_id(ordinal), document_id, ordinal, text: 0 }
@@ -176,7 +176,7 @@ mod tests {
         under_way.add(2, ());
         in_flight.join(place, chunk(9, 2), under_way.hold([2]));
         // It is there itself now.
-        assert_eq!(in_flight.find(1, chunk_id(9), "b"), Some(Place { batch: 5, text: None }));
+        assert_eq!(in_flight.find(1, chunk_id(9), "b"), Some(ChunkPlace { batch: 5, text: None }));
         let batch = in_flight.remove(5).unwrap();
         assert_eq!(batch.spread(&[0.1, 0.2, 0.3, 0.4], &[]).0, [chunk_id(0), chunk_id(1), chunk_id(9)]);
         assert_eq!(batch.holds.len(), 1);
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn another_build_and_another_text_are_sent() {
-        let mut in_flight: InFlight<Build> = InFlight::default();
+        let mut in_flight: InFlight<TestBuild> = InFlight::default();
         in_flight.add(5, batch(&build(1, "e", "hash"), &[(1, "a")]));
         assert_eq!(in_flight.find(2, chunk_id(0), "a"), None);
         assert_eq!(in_flight.find(1, chunk_id(1), "c"), None);
@@ -210,8 +210,8 @@ mod tests {
         in_flight.add(5, batch(&target, &[(1, "a")]));
         in_flight.add(6, batch(&target, &[(1, "a")]));
         in_flight.remove(5);
-        assert_eq!(in_flight.find(1, chunk_id(0), "a"), Some(Place { batch: 6, text: None }));
-        assert_eq!(in_flight.find(1, chunk_id(7), "a"), Some(Place { batch: 6, text: Some(0) }));
+        assert_eq!(in_flight.find(1, chunk_id(0), "a"), Some(ChunkPlace { batch: 6, text: None }));
+        assert_eq!(in_flight.find(1, chunk_id(7), "a"), Some(ChunkPlace { batch: 6, text: Some(0) }));
     }
 
     #[test]

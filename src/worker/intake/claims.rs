@@ -7,7 +7,7 @@
 
 use super::round_robin::{Member, RoundRobin, Turn};
 use crate::jobs::due_jobs;
-use crate::jobs::due_jobs::{Backlog, Wanted, Which};
+use crate::jobs::due_jobs::{Backlog, JobClass, Wanted};
 use crate::jobs::queue::Job;
 use crate::pg::txn;
 use crate::upkeep::Pace;
@@ -54,7 +54,7 @@ pub struct Claims {
 
 /// Whose turn it is, of one kind of work and one priority.
 struct Turns {
-    which: Which,
+    which: JobClass,
     waiting: RoundRobin<Backlog>,
     /// The last tenant that was found; None: the next look begins at the first.
     after: Option<String>,
@@ -94,7 +94,7 @@ impl Claims {
         let mut claimed = Vec::new();
         // A quarter is kept for backfill: otherwise a steady stream of edits would keep it waiting for ever.
         let new =
-            || [Priority::Live, Priority::Backfill].map(|priority| Turns::new(Which { kind, priority }));
+            || [Priority::Live, Priority::Backfill].map(|priority| Turns::new(JobClass { kind, priority }));
         let turns = self.turns.entry(kind).or_insert_with(new);
         for (turns, most) in turns.iter_mut().zip([limit - limit / 4, limit]) {
             wanted.limit = most.saturating_sub(claimed.len());
@@ -112,7 +112,7 @@ impl Claims {
 }
 
 impl Turns {
-    fn new(which: Which) -> Turns {
+    fn new(which: JobClass) -> Turns {
         Turns {
             which,
             waiting: RoundRobin::default(),
