@@ -1,8 +1,17 @@
 //! The formats that are read. A format is a file of this folder, and a line of [`FORMATS`].
 
+pub mod asciidoc;
+pub mod data;
+mod lines;
+pub mod mail;
+pub mod markdown;
 pub mod office;
+pub mod restructured;
 pub mod rtf;
+pub mod subtitles;
 pub mod text;
+pub mod xml;
+mod yaml;
 
 use kb_types::extraction::{Extraction, Fault, File};
 
@@ -22,7 +31,6 @@ pub struct Format {
 /// All formats.
 pub const FORMATS: &[&Format] = &[
     &text::PLAIN,
-    &text::MARKDOWN,
     &text::HTML,
     &office::docx::DOCX,
     &office::excel::XLSX,
@@ -33,6 +41,17 @@ pub const FORMATS: &[&Format] = &[
     &office::pptx::PPTX,
     &office::epub::EPUB,
     &rtf::RTF,
+    &markdown::MARKDOWN,
+    &subtitles::VTT,
+    &subtitles::SRT,
+    &mail::MESSAGE,
+    &mail::MAILBOX,
+    &data::JSON,
+    &data::JSON_LINES,
+    &data::YAML,
+    &xml::XML,
+    &restructured::RST,
+    &asciidoc::ASCIIDOC,
 ];
 
 /// The format with this media type, which has no parameters and is in lower case.

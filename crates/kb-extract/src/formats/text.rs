@@ -1,5 +1,4 @@
-//! Plain text, Markdown and HTML: their text is decoded and kept as it is, because kb reads these formats
-//! itself.
+//! Plain text and HTML: their text is decoded and kept as it is, because kb reads these formats itself.
 
 use super::Format;
 use crate::charset;
@@ -10,13 +9,6 @@ pub const PLAIN: Format = Format {
     extensions: &["txt", "text", "log"],
     is_text: true,
     read: |file| read(file, "text/plain"),
-};
-
-pub const MARKDOWN: Format = Format {
-    content_types: &["text/markdown", "text/x-markdown"],
-    extensions: &["md", "markdown"],
-    is_text: true,
-    read: |file| read(file, "text/markdown"),
 };
 
 pub const HTML: Format = Format {
