@@ -24,7 +24,7 @@ pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type:
         .map_err(|problems| Error::configuration("chunking", problems))?;
     let content_type = ContentType::parse(content_type).ok_or_else(|| Error::Argument {
         argument: "content_type",
-        problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html"),
+        problem: format!("\"{content_type}\" is not one of text/plain, text/markdown, text/html, text/csv"),
     })?;
     let tokenizer = Tokenizer::for_chunking(&chunking, &embedder, &dir)?;
     // The limit is that of a document.

@@ -116,7 +116,7 @@ pub fn all() -> Vec<Work> {
     all
 }
 
-const SETTINGS: [(Strategy, usize, usize, Unit); 13] = [
+const SETTINGS: [(Strategy, usize, usize, Unit); 15] = [
     (Strategy::Recursive, 254, 38, Unit::Tokens),
     (Strategy::Recursive, 254, 127, Unit::Tokens),
     (Strategy::Recursive, 10, 5, Unit::Tokens),
@@ -129,6 +129,8 @@ const SETTINGS: [(Strategy, usize, usize, Unit); 13] = [
     (Strategy::Fixed, 254, 127, Unit::Tokens),
     (Strategy::Fixed, 1, 0, Unit::Tokens),
     (Strategy::Fixed, 800, 400, Unit::Characters),
+    (Strategy::Rows, 254, 0, Unit::Tokens),
+    (Strategy::Rows, 1, 0, Unit::Rows),
     (Strategy::None, 800, 0, Unit::Tokens),
 ];
 
@@ -136,6 +138,7 @@ fn name_of(setting: &Chunking) -> String {
     let unit = match setting.unit {
         Unit::Tokens => "",
         Unit::Characters => " characters",
+        Unit::Rows => " rows",
     };
     format!("{} {}/{}{unit}", setting.strategy.name(), setting.size, setting.overlap)
 }

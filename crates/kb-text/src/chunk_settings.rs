@@ -1,6 +1,6 @@
 //! The settings by which a text is split into chunks, and the chunk itself.
 
-use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS};
+use kb_types::chunk_context::{ContextTemplate, MAX_HEADER_TOKENS, MAX_SENTENCE_TOKENS, MAX_TOKENS};
 use kb_types::json_reader::Fields;
 use kb_types::marks::Locator;
 use kb_types::named::Named;
@@ -21,6 +21,8 @@ pub enum Strategy {
     /// Between sentences with different meanings, where the distance between the vectors of neighbours is
     /// large for this document.
     Semantic,
+    /// Whole rows of a table in CSV. The first row, which names the columns, is in the context of each chunk.
+    Rows,
     /// The whole text is one chunk.
     None,
 }
@@ -30,6 +32,7 @@ kb_types::named!(Strategy {
     Markdown => "markdown",
     Fixed => "fixed",
     Semantic => "semantic",
+    Rows => "rows",
     None => "none",
 });
 
@@ -39,9 +42,11 @@ kb_types::named!(Strategy {
 pub enum Unit {
     Tokens,
     Characters,
+    /// Rows of a table, for strategy rows.
+    Rows,
 }
 
-kb_types::named!(Unit { Tokens => "tokens", Characters => "characters" });
+kb_types::named!(Unit { Tokens => "tokens", Characters => "characters", Rows => "rows" });
 
 /// A validated chunking setting with every default filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +80,8 @@ pub const DEFAULT_PERCENTILE: u8 = 95;
 
 /// The default of `size`, where the model reads that much.
 pub const DEFAULT_SIZE: usize = 800;
+/// The default of `size` in rows.
+pub const DEFAULT_ROWS: usize = 1;
 /// The default of `overlap`, as a share of `size`.
 pub const DEFAULT_OVERLAP: f64 = 0.15;
 
@@ -92,6 +99,16 @@ impl Chunking {
             }),
         };
         let unit = fields.named("unit").unwrap_or(Unit::Tokens);
+        let has_rows = strategy == Strategy::Rows;
+        match unit {
+            Unit::Rows if !has_rows => {
+                fields.problem("unit", format_args!("rows is allowed only with strategy rows"));
+            }
+            Unit::Characters if has_rows => {
+                fields.problem("unit", format_args!("must be rows or tokens with strategy rows"));
+            }
+            _ => {}
+        }
         let tokenizer = fields.text("tokenizer");
         if let Some(name) = &tokenizer
             && !crate::tokenizer::is_tiktoken(name)
@@ -106,7 +123,7 @@ impl Chunking {
             read.map_err(|problem| fields.problem("context", format_args!("{problem}"))).ok()
         });
         let context_llm = fields.text("context_llm");
-        let beside = context_tokens(context.is_some(), context_llm.is_some());
+        let beside = context_tokens(context.is_some(), context_llm.is_some(), has_rows);
         let max_tokens = max_tokens.map(|most| most.saturating_sub(beside).max(1));
         let given_size = fields.integer("size", 1, 1_000_000).map(|n| n as usize);
         let given_overlap = fields.integer("overlap", 0, 1_000_000).map(|n| n as usize);
@@ -125,14 +142,16 @@ impl Chunking {
                 size
             }
             (Some(size), _) => size,
+            (None, _) if unit == Unit::Rows => DEFAULT_ROWS,
             (None, Some(limit)) => DEFAULT_SIZE.min(limit),
             (None, None) => DEFAULT_SIZE,
         };
         let is_semantic = strategy == Strategy::Semantic;
-        let default_overlap = if is_semantic { 0 } else { (size as f64 * DEFAULT_OVERLAP) as usize };
+        let has_overlap = !is_semantic && !has_rows;
+        let default_overlap = if has_overlap { (size as f64 * DEFAULT_OVERLAP) as usize } else { 0 };
         let overlap = given_overlap.unwrap_or(default_overlap);
-        if is_semantic && overlap > 0 {
-            fields.problem("overlap", format_args!("{overlap} must be 0 with strategy semantic"));
+        if !has_overlap && overlap > 0 {
+            fields.problem("overlap", format_args!("{overlap} must be 0 with strategy {}", strategy.name()));
         }
         let given_percentile = fields.integer("percentile", 1, 99).map(|n| n as u8);
         if given_percentile.is_some() && !is_semantic {
@@ -153,12 +172,12 @@ impl Chunking {
 
     /// Whether chunks have a context.
     pub fn has_context(&self) -> bool {
-        self.context.is_some() || self.context_llm.is_some()
+        self.context.is_some() || self.context_llm.is_some() || self.strategy == Strategy::Rows
     }
 
     /// The most tokens of a chunk's context.
     pub fn context_tokens(&self) -> usize {
-        context_tokens(self.context.is_some(), self.context_llm.is_some())
+        context_tokens(self.context.is_some(), self.context_llm.is_some(), self.strategy == Strategy::Rows)
     }
 
     /// Whether chunking needs answers of models.
@@ -189,8 +208,10 @@ impl Chunking {
     }
 }
 
-fn context_tokens(has_template: bool, has_sentence: bool) -> usize {
-    usize::from(has_template) * MAX_TOKENS + usize::from(has_sentence) * MAX_SENTENCE_TOKENS
+fn context_tokens(has_template: bool, has_sentence: bool, has_header: bool) -> usize {
+    usize::from(has_template) * MAX_TOKENS
+        + usize::from(has_sentence) * MAX_SENTENCE_TOKENS
+        + usize::from(has_header) * MAX_HEADER_TOKENS
 }
 
 /// A slice of an extracted text, in characters (not bytes). The end is exclusive.
@@ -318,6 +339,28 @@ mod tests {
             assert!(Chunking::parse(&wrong, None).is_err(), "{wrong}");
         }
         assert!(Chunking::parse(&json!({}), None).unwrap().to_json().get("percentile").is_none());
+    }
+
+    #[test]
+    fn rows_are_counted_in_rows_or_tokens_and_leave_room_for_the_header() {
+        let parse = |value: Value| Chunking::parse(&value, Some(254));
+        let c = parse(json!({"strategy": "rows"})).unwrap();
+        assert_eq!((c.size, c.overlap, c.unit), (254 - MAX_HEADER_TOKENS, 0, Unit::Tokens));
+        assert!(c.has_context());
+        let c = parse(json!({"strategy": "rows", "unit": "rows"})).unwrap();
+        assert_eq!((c.size, c.overlap), (DEFAULT_ROWS, 0));
+        assert_eq!(Chunking::stored(&c.to_json()).unwrap(), c);
+        assert_eq!(parse(json!({"strategy": "rows", "unit": "rows", "size": 500})).unwrap().size, 500);
+        for (wrong, says) in [
+            (json!({"unit": "rows", "size": 5}), "rows is allowed only with strategy rows"),
+            (json!({"strategy": "rows", "unit": "characters"}), "must be rows or tokens with strategy rows"),
+            (json!({"strategy": "rows", "overlap": 1}), "1 must be 0 with strategy rows"),
+            (json!({"strategy": "rows", "size": 254}), "exceed the 126"),
+            (json!({"strategy": "rows", "percentile": 5}), "only with strategy semantic"),
+        ] {
+            let problems = parse(wrong).unwrap_err();
+            assert!(problems.len() == 1 && problems[0].contains(says), "{problems:?}");
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Adds the context that is embedded and indexed for keyword search with the text of a chunk: the document's
-//! title and headings by a template, and a sentence of a chat model (Anthropic, "Introducing contextual
-//! retrieval", 2024, except that the model reads the beginning of the document and the text before the chunk
-//! instead of the whole document).
+//! title and headings by a template, the names of a table's columns, and a sentence of a chat model
+//! (Anthropic, "Introducing contextual retrieval", 2024, except that the model reads the beginning of the
+//! document and the text before the chunk instead of the whole document).
 
-use super::chunk::Characters;
+use super::chunk::{Characters, rows};
 use crate::chunk_settings::Chunk;
 use crate::model_answers::Consulted;
 use crate::tokenizer::Tokenizer;
 use kb_types::Prompt;
-use kb_types::chunk_context::{ContextTemplate, MAX_SENTENCE_TOKENS, MAX_TOKENS, shortened};
+use kb_types::chunk_context::{
+    ContextTemplate, MAX_HEADER_TOKENS, MAX_SENTENCE_TOKENS, MAX_TOKENS, shortened,
+};
 use kb_types::error::Result;
 use kb_types::{Bounds, Llm};
 use serde_json::json;
@@ -39,6 +41,22 @@ pub fn give(
                 context
             }
         };
+    }
+    Ok(())
+}
+
+/// Adds the names of the columns after the context of each chunk of a table in CSV, except for the one that
+/// begins with them. They have at most [`MAX_HEADER_TOKENS`], including what joins them to the text.
+pub fn name_columns(chunks: &mut [Chunk], text: &str, tokenizer: &Tokenizer, bounds: &Bounds) -> Result<()> {
+    let Some(header) = rows::header(text) else { return Ok(()) };
+    let names = cut(&text[header], MAX_HEADER_TOKENS - JOINT, tokenizer, bounds)?;
+    // The first chunk has the first row.
+    for chunk in chunks.iter_mut().skip(1).filter(|_| !names.is_empty()) {
+        bounds.spend(names.len())?;
+        chunk.context = Some(match &chunk.context {
+            Some(context) => format!("{context}\n{names}"),
+            None => names.clone(),
+        });
     }
     Ok(())
 }
@@ -155,6 +173,27 @@ mod tests {
         assert!(contexts[3].starts_with("Title > of the long"));
         assert!(tokenizer.count(contexts[3], &bounds).unwrap() <= MAX_TOKENS - JOINT);
         assert_eq!(chunks[1].whole(), "Title > One\n\ntext");
+    }
+
+    #[test]
+    fn each_chunk_of_a_table_has_the_names_of_its_columns_once() {
+        let (tokenizer, bounds) = (Tokenizer::words(), Bounds::none());
+        let setting = json!({"strategy": "rows", "unit": "rows", "size": 2});
+        let setting = crate::chunk_settings::Chunking::parse(&setting, None).unwrap();
+        let text = "name,price\ntea,1\ncake,2\npie,3\n\nbun,4\nroll,5";
+        let mut chunks = crate::chunk::chunk(text, &setting, &tokenizer, &[], &bounds).unwrap();
+        chunks[2].context = Some("Prices".into());
+        name_columns(&mut chunks, text, &tokenizer, &bounds).unwrap();
+        let whole: Vec<_> = chunks.iter().map(Chunk::whole).collect();
+        assert_eq!(
+            whole,
+            ["name,price\ntea,1\ncake,2", "name,price\n\npie,3\n\nbun,4", "Prices\nname,price\n\nroll,5"]
+        );
+        let wide = format!("{}\n1\n2\n3", "name of a column,".repeat(500));
+        let mut chunks = crate::chunk::chunk(&wide, &setting, &tokenizer, &[], &bounds).unwrap();
+        name_columns(&mut chunks, &wide, &tokenizer, &bounds).unwrap();
+        let names = chunks[1].context.as_deref().unwrap();
+        assert!(tokenizer.count(names, &bounds).unwrap() <= MAX_HEADER_TOKENS - JOINT);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_TOKENS: usize = 64;
 /// The most tokens of the sentence that a chat model writes for a chunk, including what joins it to the text.
 pub const MAX_SENTENCE_TOKENS: usize = 96;
+/// The most tokens of the names of a table's columns, including what joins them to the text.
+pub const MAX_HEADER_TOKENS: usize = 128;
 /// The most characters of a title or heading in a context.
 const MAX_PART: usize = 300;
 const SEPARATOR: &str = " > ";

@@ -258,7 +258,8 @@ impl Error {
                  kb.tenant = '...'."
             }
             Error::ContentType { .. } => {
-                "kb.put_document takes text/plain, text/markdown and text/html; kb.put_file also takes files of other formats."
+                "kb.put_document takes text/plain, text/markdown, text/html and text/csv; kb.put_file also takes files of other \
+                 formats."
             }
             Error::Died { .. } => {
                 "The server log says why the process died. If it ran out of memory, split the document or give the \

@@ -67,7 +67,7 @@ pub struct File {
 pub struct Extraction {
     /// The media type that the file has.
     pub content_type: String,
-    /// The media type of `text`: text/plain, text/markdown or text/html.
+    /// The media type of `text`: text/plain, text/markdown, text/html or text/csv.
     pub text_type: String,
     /// Lines end with \n, and there is no byte order mark and no NUL.
     pub text: String,

@@ -228,6 +228,16 @@ enum Original<'a> {
     File(&'a Extraction),
 }
 
+impl Original<'_> {
+    /// Whether its text is CSV.
+    fn is_table(self) -> bool {
+        match self {
+            Original::Text(_, content_type) => content_type == ContentType::Csv,
+            Original::File(extraction) => ContentType::parse(&extraction.text_type) == Some(ContentType::Csv),
+        }
+    }
+}
+
 /// What one build makes of a document.
 struct Found {
     target: Arc<Target>,
@@ -282,6 +292,9 @@ fn prepare_for(
         if !context::situate(&mut pieces, text, title, whose, consulted, &tokenizer, bounds)? {
             return Ok(None);
         }
+    }
+    if original.is_table() && build.chunking.strategy == Strategy::Rows {
+        context::name_columns(&mut pieces, &extracted.text, &tokenizer, bounds)?;
     }
     let known: Vec<(Uuid, [u8; 32])> = existing
         .iter()

@@ -8,6 +8,7 @@ pub mod markdown;
 pub mod office;
 pub mod restructured;
 pub mod rtf;
+pub mod separated;
 pub mod subtitles;
 pub mod text;
 pub mod xml;
@@ -52,6 +53,8 @@ pub const FORMATS: &[&Format] = &[
     &xml::XML,
     &restructured::RST,
     &asciidoc::ASCIIDOC,
+    &separated::CSV,
+    &separated::TSV,
 ];
 
 /// The format with this media type, which has no parameters and is in lower case.

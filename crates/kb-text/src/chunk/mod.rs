@@ -1,8 +1,8 @@
 //! Splits an extracted text into chunks. Each strategy has a file, and all give the same guarantees.
 //!
 //! A chunk is exactly a slice of the text, has no white space at its ends (Markdown keeps indentation), and
-//! has at most `size` units, whatever the tokeniser does at its ends. Only the chunk of strategy none, and a
-//! single character of more than `size` tokens, can be larger.
+//! has at most `size` units, whatever the tokeniser does at its ends. Only the chunk of strategy none, a
+//! single row of strategy rows, and a single character of more than `size` tokens can be larger.
 
 mod containers;
 mod fixed;
@@ -10,6 +10,7 @@ mod markdown;
 mod none;
 mod outline;
 mod recursive;
+pub(super) mod rows;
 mod semantic;
 mod sentences;
 mod size_limit;
@@ -112,6 +113,7 @@ pub(super) fn split(
             let range = |r: Range<usize>| region.start + r.start..region.start + r.end;
             whole.into_iter().map(|r| Piece { range: range(r), tokens: None }).collect()
         }
+        Strategy::Rows => rows::cut(text, region, chunking, tokenizer, bounds)?,
         _ => windows::split(text, region, chunking, tokenizer, outline, bounds)?,
     };
     Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))

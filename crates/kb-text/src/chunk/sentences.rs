@@ -88,7 +88,7 @@ fn add(
 fn units(text: &str, chunking: &Chunking, tokenizer: &Tokenizer, bounds: &Bounds) -> Result<usize> {
     match chunking.unit {
         Unit::Tokens => tokenizer.count(text, bounds),
-        Unit::Characters => Ok(text.chars().count()),
+        Unit::Characters | Unit::Rows => Ok(text.chars().count()),
     }
 }
 

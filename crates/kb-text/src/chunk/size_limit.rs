@@ -20,7 +20,8 @@ pub fn enforce(
     tokenizer: &Tokenizer,
     bounds: &Bounds,
 ) -> Result<Vec<Piece>> {
-    if chunking.strategy == Strategy::None || chunking.unit == Unit::Characters {
+    let is_whole = matches!(chunking.strategy, Strategy::None | Strategy::Rows);
+    if is_whole || chunking.unit == Unit::Characters {
         return Ok(given);
     }
     let mut pieces = Vec::with_capacity(given.len());

@@ -40,7 +40,7 @@ impl<'a> WindowSizer<'a> {
                 let (tokens, by_words) = tokenizer.located(window, bounds)?;
                 (Some(tokens), by_words)
             }
-            Unit::Characters => (None, false),
+            Unit::Characters | Unit::Rows => (None, false),
         };
         Ok(WindowSizer { window, tokenizer, bounds, tokens, by_words, left: Cell::new(None) })
     }

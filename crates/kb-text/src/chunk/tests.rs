@@ -67,11 +67,19 @@ pub fn chunking(strategy: Strategy, size: usize, overlap: usize, unit: Unit) -> 
     Chunking { strategy, size, overlap, unit, tokenizer: None, percentile, context: None, context_llm: None }
 }
 
+fn blank_before(characters: &[char], at: usize) -> bool {
+    characters[..at].iter().all(|c| c.is_whitespace())
+}
+
 /// Checks all guarantees for the chunks of a text.
 pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Tokenizer) {
     let characters: Vec<char> = text.chars().collect();
     let mut covered = 0;
     let mut last: Option<Span> = None;
+    let row_ends: Option<(Vec<usize>, Vec<usize>)> = (chunking.strategy == Strategy::Rows).then(|| {
+        let (mut starts, mut ends) = (Characters::new(text), Characters::new(text));
+        rows::ranges(text).map(|row| (starts.before(row.start), ends.before(row.end))).unzip()
+    });
     for chunk in chunks {
         let Span { start, end } = chunk.span;
         assert_eq!(chunk.content, characters[start..end].iter().collect::<String>(), "span");
@@ -86,11 +94,19 @@ pub fn check(text: &str, chunks: &[Chunk], chunking: &Chunking, tokenizer: &Toke
             assert!(between.trim().is_empty(), "lost: {between:?}");
         }
         covered = end;
+        if let Some((starts, ends)) = &row_ends {
+            let is_whole = starts.binary_search(&start).is_ok() && ends.binary_search(&end).is_ok();
+            assert!(is_whole, "a part of a row: {:?}", chunk.content);
+        }
+        let has_header = blank_before(&characters, start);
+        let rows = rows::count(&chunk.content).saturating_sub(usize::from(has_header));
         let units = match chunking.unit {
             Unit::Tokens => chunk.token_count,
             Unit::Characters => end - start,
+            Unit::Rows => rows,
         };
-        let may_be_larger = chunking.strategy == Strategy::None || end - start == 1;
+        let is_one_row = chunking.strategy == Strategy::Rows && rows <= 1;
+        let may_be_larger = chunking.strategy == Strategy::None || is_one_row || end - start == 1;
         assert!(units <= chunking.size || may_be_larger, "{units} of {}: {:?}", chunking.size, chunk.content);
     }
     assert!(characters[covered..].iter().all(|c| c.is_whitespace()), "end lost");
@@ -110,6 +126,37 @@ fn every_strategy_keeps_every_promise_with_every_tokeniser() {
                         let chunks =
                             cut(&text, &setting, tokenizer, round % 2 == 0, &Bounds::none()).unwrap();
                         check(&text, &chunks, &setting, tokenizer);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn strategy_rows_keeps_every_promise_and_every_row() {
+    let mut random = Rng::with_seed(19);
+    let tokenizers = [Tokenizer::words(), wordpiece(), Tokenizer::tiktoken("cl100k_base").unwrap()];
+    for round in 0..12 {
+        // Any text, and a table.
+        let table: String = (0..round * 10)
+            .map(|row| {
+                let words = 1 + random.usize(..9);
+                format!("{row},\"{}\n\"\"x\"\"\"\n", paragraph(&mut random, words).replace('"', ""))
+            })
+            .collect();
+        for text in [document(&mut random, round * 4), table.clone()] {
+            for tokenizer in &tokenizers {
+                for (size, unit) in
+                    [1, 7, 40, 400].into_iter().flat_map(|n| [(n, Unit::Tokens), (n, Unit::Rows)])
+                {
+                    let setting = chunking(Strategy::Rows, size, 0, unit);
+                    let chunks = cut(&text, &setting, tokenizer, false, &Bounds::none()).unwrap();
+                    check(&text, &chunks, &setting, tokenizer);
+                    if text == table {
+                        assert!(chunks.iter().all(|chunk| chunk.content.ends_with("x\"\"\"")));
+                        let rows: usize = chunks.iter().map(|chunk| rows::count(&chunk.content)).sum();
+                        assert_eq!(rows, round * 10);
                     }
                 }
             }
@@ -148,7 +195,9 @@ fn strategy_semantic_keeps_every_promise_whatever_the_distances() {
 #[test]
 fn a_blank_text_has_no_chunks() {
     for text in ["", " ", "\n\n\u{a0}\t"] {
-        for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
+        for strategy in
+            [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::Rows, Strategy::None]
+        {
             let setting = chunking(strategy, 10, 0, Unit::Tokens);
             assert_eq!(cut(text, &setting, &Tokenizer::words(), true, &Bounds::none()).unwrap(), []);
         }
@@ -245,7 +294,7 @@ fn work_grows_with_the_length_of_the_text_only() {
         chunks.unwrap();
         spent
     };
-    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::Rows] {
         let (short, long) = (part.repeat(4), part.repeat(40));
         let (one, ten) = (work(&short, strategy), work(&long, strategy));
         assert!(ten < one * 13, "{strategy:?}: {one}, ten times the text {ten}");
@@ -257,7 +306,7 @@ fn work_grows_with_the_length_of_the_text_only() {
         "\n \n".repeat(300_000),
         format!("```\n{}", "a = b\n".repeat(200_000)),
     ] {
-        for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed] {
+        for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::Rows] {
             let each = work(&text, strategy) / text.len() as u64;
             assert!(each <= 60, "{strategy:?} {:?}: {each} a byte", &text[..8]);
         }
@@ -300,7 +349,8 @@ fn headings_above_chunks_count_as_their_text() {
 #[test]
 fn chunking_stops_when_the_time_of_the_document_is_used_up() {
     let limits = Limits { time: Some(std::time::Duration::ZERO), ..Limits::none() };
-    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None] {
+    for strategy in [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::Rows, Strategy::None]
+    {
         let setting = chunking(strategy, 20, 10, Unit::Tokens);
         let (result, cost) = spent(&"word ".repeat(200_000), &setting, &Tokenizer::words(), limits);
         assert!(matches!(result, Err(Error::Limit { setting: "kb.extract_timeout", .. })), "{strategy:?}");

@@ -13,6 +13,8 @@ pub enum ContentType {
     Plain,
     Markdown,
     Html,
+    /// A table: a row for each record, and first the names of the columns.
+    Csv,
 }
 
 impl ContentType {
@@ -22,6 +24,7 @@ impl ContentType {
             ContentType::Plain => "text/plain",
             ContentType::Markdown => "text/markdown",
             ContentType::Html => "text/html",
+            ContentType::Csv => "text/csv",
         }
     }
 
@@ -32,6 +35,7 @@ impl ContentType {
             "text/plain" => Some(ContentType::Plain),
             "text/markdown" | "text/x-markdown" => Some(ContentType::Markdown),
             "text/html" | "application/xhtml+xml" => Some(ContentType::Html),
+            "text/csv" => Some(ContentType::Csv),
             _ => None,
         }
     }
@@ -45,6 +49,7 @@ impl ContentType {
             "txt" => Some(ContentType::Plain),
             "md" | "markdown" => Some(ContentType::Markdown),
             "html" | "htm" | "xhtml" => Some(ContentType::Html),
+            "csv" => Some(ContentType::Csv),
             _ => None,
         }
     }
@@ -144,7 +149,7 @@ pub fn extract(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let text = if text.contains('\r') { text.replace("\r\n", "\n").replace('\r', "\n") } else { text.into() };
     let extracted = match content_type {
-        ContentType::Plain => plain::extract(text),
+        ContentType::Plain | ContentType::Csv => plain::extract(text),
         ContentType::Markdown => markdown::extract(text, bounds)?,
         ContentType::Html if preprocess.remove_html => html::extract(&text, bounds)?,
         ContentType::Html => Extracted { title: html::title(&text, bounds)?, text, marks: Vec::new() },
@@ -240,7 +245,7 @@ mod tests {
         assert_eq!(ContentType::parse("application/xhtml+xml"), Some(ContentType::Html));
         assert_eq!(ContentType::parse("text/x-markdown"), Some(ContentType::Markdown));
         assert_eq!(ContentType::parse("application/pdf"), None);
-        for t in [ContentType::Plain, ContentType::Markdown, ContentType::Html] {
+        for t in [ContentType::Plain, ContentType::Markdown, ContentType::Html, ContentType::Csv] {
             assert_eq!(ContentType::parse(t.name()), Some(t));
         }
     }
@@ -261,6 +266,7 @@ mod tests {
         );
         assert_eq!(detect(None, "17", None, "<!-- a > b --><html>"), ContentType::Html);
         assert_eq!(detect(None, "v1.2/notes", None, "<p>a"), ContentType::Plain);
+        assert_eq!(detect(None, "prices.CSV", None, "a,b"), ContentType::Csv);
         let refused = ContentType::detect(Some("application/pdf"), "a.txt", None, "x").unwrap_err();
         assert_eq!(refused.sqlstate(), "0A000");
     }

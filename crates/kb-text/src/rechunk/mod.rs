@@ -42,11 +42,15 @@ pub fn rechunk(
         range: range.clone(),
         tokens: Some(of.token_count),
     };
-    let leading = leading(text, previous);
+    let rows = match chunking.strategy {
+        Strategy::Rows => Some(RowEnds::of(text, bounds)?),
+        _ => None,
+    };
+    let leading = leading(text, previous, rows.as_ref());
     let covered = leading.last().map_or(0, |r| r.end);
     let mut pieces: Vec<Piece> = leading.iter().zip(previous).map(|(r, c)| kept(r, c)).collect();
     if leading.len() < previous.len() || !blank(text, covered..text.len()) {
-        let trailing = trailing(text, previous, chunking, &leading);
+        let trailing = trailing(text, previous, chunking, &leading, rows.as_ref());
         // Split from the start of the last leading chunk, because the text after it may now fit into it.
         // Where it does not, splitting from the same start makes the same chunk.
         let first = restart(&leading, chunking, &outline);
@@ -73,7 +77,7 @@ fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> 
 }
 
 /// The byte ranges of the longest run of chunks from the first on that are still in their places.
-fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
+fn leading(text: &str, previous: &[PreviousChunk], rows: Option<&RowEnds>) -> Vec<Range<usize>> {
     let mut characters = Characters::new(text);
     let mut ranges: Vec<Range<usize>> = Vec::new();
     for chunk in previous {
@@ -81,12 +85,33 @@ fn leading(text: &str, previous: &[PreviousChunk]) -> Vec<Range<usize>> {
         let Some(start) = characters.byte_of(chunk.start) else { break };
         let range = start..start + chunk.content.len();
         // Text that was inserted between two matching chunks belongs to neither.
-        if text.get(range.clone()) != Some(&chunk.content) || !blank(text, covered..start) {
+        let is_same = text.get(range.clone()) == Some(&chunk.content);
+        if !is_same || !blank(text, covered..start) || rows.is_some_and(|rows| !rows.holds(&range)) {
             break;
         }
         ranges.push(range);
     }
     ranges
+}
+
+/// Where the rows of a table begin and end. A chunk whose text is the same may now be a part of a row,
+/// because an edit removed a line break or added a quotation mark.
+struct RowEnds {
+    starts: Vec<usize>,
+    ends: Vec<usize>,
+}
+
+impl RowEnds {
+    fn of(text: &str, bounds: &Bounds) -> Result<RowEnds> {
+        bounds.spend(text.len())?;
+        let (starts, ends) = chunk::rows::ranges(text).map(|row| (row.start, row.end)).unzip();
+        Ok(RowEnds { starts, ends })
+    }
+
+    /// Whether a range has whole rows.
+    fn holds(&self, range: &Range<usize>) -> bool {
+        self.starts.binary_search(&range.start).is_ok() && self.ends.binary_search(&range.end).is_ok()
+    }
 }
 
 struct Trailing {
@@ -104,6 +129,7 @@ fn trailing(
     previous: &[PreviousChunk],
     chunking: &Chunking,
     leading: &[Range<usize>],
+    rows: Option<&RowEnds>,
 ) -> Trailing {
     let mut back = Backwards { text: text.trim_end(), characters: 0 };
     let last_end = previous.last().map_or(0, |c| c.end);
@@ -111,7 +137,9 @@ fn trailing(
     let covered = leading.last().map_or(0, |r| r.end);
     let mut ranges: Vec<Range<usize>> = Vec::new();
     let mut before = None;
-    for chunk in previous[leading.len()..].iter().rev() {
+    // The first chunk of a table has one more row than others may have, unless it is the first.
+    let first = usize::from(chunking.strategy == Strategy::Rows).max(leading.len());
+    for chunk in previous[first..].iter().rev() {
         let end = end_of(chunk);
         let open = ranges.last().map_or(text.len(), |r| r.start);
         let range = end.and_then(|end| Some(end.checked_sub(chunk.content.len())?..end));
@@ -120,7 +148,8 @@ fn trailing(
             Some(range)
                 if range.start >= covered
                     && text.get(range.clone()) == Some(&chunk.content)
-                    && blank(text, range.end..open) =>
+                    && blank(text, range.end..open)
+                    && rows.is_none_or(|rows| rows.holds(&range)) =>
             {
                 ranges.push(range)
             }
@@ -158,6 +187,7 @@ fn units(chunk: &PreviousChunk, chunking: &Chunking) -> usize {
     match chunking.unit {
         Unit::Tokens => chunk.token_count,
         Unit::Characters => chunk.end.saturating_sub(chunk.start),
+        Unit::Rows => chunk::rows::count(&chunk.content),
     }
 }
 

@@ -54,6 +54,7 @@ fn an_edited_paragraph_changes_at_most_three_chunks_of_a_thousand() {
         (6, Strategy::Recursive, 0, 120, 400),
         (7, Strategy::Recursive, 15, 120, 400),
         (8, Strategy::Markdown, 15, 120, 400),
+        (9, Strategy::Rows, 0, 60, 100),
     ] {
         let mut random = Rng::with_seed(seed);
         let setting = chunking(strategy, 100, overlap, Unit::Tokens);
@@ -111,8 +112,10 @@ fn any_edit_at_all_keeps_every_promise() {
     for round in 0..400 {
         let tokenizer = &tokenizers[round % 3];
         let strategy =
-            [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None][random.usize(..4)];
-        let unit = [Unit::Tokens, Unit::Characters][random.usize(..2)];
+            [Strategy::Recursive, Strategy::Markdown, Strategy::Fixed, Strategy::None, Strategy::Rows]
+                [random.usize(..5)];
+        let other = if strategy == Strategy::Rows { Unit::Rows } else { Unit::Characters };
+        let unit = [Unit::Tokens, other][random.usize(..2)];
         let size = 1 + random.usize(..60);
         let setting = chunking(strategy, size, random.usize(..size), unit);
         // The texts have little variety, so that runs of equal chunks test whether the two ends cross.
@@ -127,7 +130,8 @@ fn any_edit_at_all_keeps_every_promise() {
             let from = [0, text.len(), random.usize(..text.len() + 1)][random.usize(..3)];
             let to = (from + [0, 1, random.usize(..80)][random.usize(..3)]).min(text.len());
             let insert =
-                ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字"][random.usize(..7)];
+                ["", " ", "\n\n", "x", "again and again\n\n", "```\n", "# H\n\nnew 漢字", "\n\"a\n,\""]
+                    [random.usize(..8)];
             text.splice(from..to, insert.chars());
             let edited: String = text.iter().collect();
             chunks = recut(&edited, &setting, tokenizer, true, &previous(&chunks), &Bounds::none()).unwrap();
