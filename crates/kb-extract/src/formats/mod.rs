@@ -6,6 +6,7 @@ mod lines;
 pub mod mail;
 pub mod markdown;
 pub mod office;
+pub mod pdf;
 pub mod restructured;
 pub mod rtf;
 pub mod separated;
@@ -55,6 +56,7 @@ pub const FORMATS: &[&Format] = &[
     &asciidoc::ASCIIDOC,
     &separated::CSV,
     &separated::TSV,
+    &pdf::PDF,
 ];
 
 /// The format with this media type, which has no parameters and is in lower case.
