@@ -101,6 +101,9 @@ GRANT EXECUTE ON FUNCTION kb.row_status(regclass, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.reconcile(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.create_source(text, text, text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_source(text, text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_source(text, text, boolean) TO kb_writer;
 -- A restore of a dump creates the triggers again.
 GRANT EXECUTE ON FUNCTION kb._rows_changed() TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
@@ -151,7 +154,7 @@ COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
 COMMENT ON FUNCTION kb.move_knowledge_base(text, text) IS
     'Moves a knowledge base of the session''s tenant to another tenant when the transaction commits, with its documents, chunks, vectors, jobs, runs, evaluation sets, attached tables and shares. The ids of chunks do not change. Requires kb_admin and a role that is not bound to tenants.';
 COMMENT ON FUNCTION kb.ingest(text, text) IS
-    'Processes the documents of a knowledge base, and returns the number of the run. Strategy upsert processes documents that are not ready or were processed under other settings; replace processes all of them into a new build, which replaces the live one in a single commit. A change of embedder is always a replace.';
+    'Processes the documents of a knowledge base, starts a run of each of its sources (kb.create_source), and returns the number of the run. Strategy upsert processes documents that are not ready or were processed under other settings; replace processes all of them into a new build, which replaces the live one in a single commit. A change of embedder is always a replace.';
 COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
     'Stores a document under an external_id, and returns added, updated or skipped (unchanged). The content type is determined from content_type, else from the extension of external_id or uri, else from the text. The document can be found once the worker has processed it; see kb.wait.';
 COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
@@ -218,6 +221,12 @@ COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, te
     'Makes the rows of a table documents of a knowledge base, and keeps them up to date. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that supply these properties. replicated: whether to include rows that logical replication writes. json_fields: the values of JSON columns that make up the text ({include, exclude}, lists of paths), and those for rows of other types ({type_column, types}). adopt: a column with vectors that the embedder''s model has made of the existing rows; a row that becomes a single chunk is not embedded again. The primary key is the external_id. For a table that is already attached, changes how it is read. Returns the source_no. Requires kb_writer and ownership of the table.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'Returns the text of a JSON document: the values at the paths of fields ({include, exclude}); without fields, the first of content, text, description, title, summary, body and name that has text; otherwise every string with the names that lead to it, sorted.';
+COMMENT ON FUNCTION kb.create_source(text, text, text, jsonb) IS
+    'Creates a source of a knowledge base, whose files become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format) or markdown_glob. config: path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories), every (an interval after which a run begins by itself), cleanup (incremental: documents are deleted whose files a complete listing no longer has; full: and each file is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path of the file beneath that directory. Only kb_admin may name a path.';
+COMMENT ON FUNCTION kb.alter_source(text, text, jsonb) IS
+    'Replaces the config of a source as a whole; the next run follows it. Only kb_admin may name a path.';
+COMMENT ON FUNCTION kb.drop_source(text, text, boolean) IS
+    'Drops a source. Its documents are deleted or, if delete_documents is false, stay as if they had been put. Returns their number.';
 COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS
     'Detaches a table from a knowledge base. Its documents are deleted; with keep, they remain as if they had been put. Returns their number.';
 COMMENT ON FUNCTION kb.reconcile(text) IS

@@ -127,7 +127,11 @@ CREATE TABLE kb.runs (
     skipped     bigint NOT NULL DEFAULT 0,
     deleted     bigint NOT NULL DEFAULT 0,
     failed      bigint NOT NULL DEFAULT 0,
+    -- What was read from sources.
+    bytes       bigint NOT NULL DEFAULT 0,
     error       text,
+    -- Problems of sources as a whole, after which the run went on.
+    warnings    text[] NOT NULL DEFAULT '{}',
     started_at  timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
@@ -135,7 +139,11 @@ CREATE TABLE kb.runs (
 ALTER SEQUENCE kb.run_no_seq OWNED BY kb.runs.run_no;
 CREATE INDEX runs_kb_no ON kb.runs (kb_no, run_no);
 CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
-COMMENT ON TABLE kb.runs IS 'Runs of kb.ingest: what was requested and what was done.';
+COMMENT ON TABLE kb.runs IS 'Runs of kb.ingest and of sources: what was requested and what was done.';
+COMMENT ON COLUMN kb.runs.scanned IS 'Number of documents that the knowledge base had, or, in a run of a single source, that the source had, and of those that sources have added since.';
+COMMENT ON COLUMN kb.runs.deleted IS 'Number of documents that were deleted because their source no longer has them.';
+COMMENT ON COLUMN kb.runs.bytes IS 'Size in bytes of the documents that were read from sources because they were new or had changed.';
+COMMENT ON COLUMN kb.runs.warnings IS 'Problems of sources as a whole; each text begins with the name of the source. kb.failures shows those of single documents.';
 
 -- A build is one complete set of chunks and vectors of a knowledge base, made under one embedder, chunking
 -- and vector table. Queries read the live one; kb.ingest(…, 'replace') fills the next one beside it, and the
@@ -226,6 +234,8 @@ CREATE TABLE kb.documents (
     -- The bytes of what was put, with title, uri and metadata, which count towards a quota. The worker does
     -- not change this.
     stored_bytes bigint NOT NULL DEFAULT 0,
+    -- What its source said of it when it was last read; '': that cannot be compared, and it is read again.
+    version      text,
     UNIQUE (kb_no, tenant_id, external_id),
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
@@ -248,6 +258,7 @@ COMMENT ON COLUMN kb.documents.file_name IS 'The name of the file that was put. 
 COMMENT ON COLUMN kb.documents.file_metadata IS 'What the file says of itself, such as its author. It is part of metadata, where what the caller gives has precedence.';
 COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract that read the file. kb.ingest reads files again that another version has read.';
 COMMENT ON COLUMN kb.documents.part_of IS 'The document of the file within which this file is, such as a message with attachments. It is deleted with it. NULL if there is none.';
+COMMENT ON COLUMN kb.documents.version IS 'Size and times of the file when it was last read, by which a run of its source sees whether it has changed. NULL if it was not put by a source, or could not be read.';
 COMMENT ON COLUMN kb.documents.answers IS 'Internal: the answers of models from which its chunks were made. NULL if no model was called.';
 COMMENT ON COLUMN kb.documents.stored_bytes IS 'Size in bytes of the text, title, uri and metadata that were put. It counts towards the quota of the tenant of the knowledge base.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text, of which chunks are slices (once status is ready). NULL until the text has been extracted from an original that is not text itself.';
@@ -459,7 +470,7 @@ CREATE TABLE kb.jobs (
     job_no          bigint PRIMARY KEY DEFAULT nextval('kb.job_no_seq'),
     kb_no           bigint NOT NULL REFERENCES kb.knowledge_bases ON DELETE CASCADE,
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
-    kind            text NOT NULL DEFAULT 'document' CHECK (kind IN ('document')),
+    kind            text NOT NULL DEFAULT 'document' CHECK (kind IN ('document', 'source')),
     subject         text NOT NULL,
     -- A new number with every edit, never used twice (a document may be deleted and put again). A job is not
     -- finished under an older generation.
@@ -493,8 +504,8 @@ CREATE INDEX jobs_delayed ON kb.jobs (next_attempt_at) WHERE next_attempt_at IS 
 CREATE INDEX jobs_leased ON kb.jobs (leased_until) WHERE leased_until IS NOT NULL;
 -- For the foreign key, and to see whether a run still has jobs.
 CREATE INDEX jobs_run_no ON kb.jobs (run_no) WHERE run_no IS NOT NULL;
-COMMENT ON TABLE kb.jobs IS 'Documents that wait for the worker, one row each. Edits of a document that is already waiting are combined.';
-COMMENT ON COLUMN kb.jobs.subject IS 'The object of the job: for kind document, an external_id.';
+COMMENT ON TABLE kb.jobs IS 'Documents and sources that wait for the worker, one row each. Edits of a document that is already waiting are combined.';
+COMMENT ON COLUMN kb.jobs.subject IS 'The object of the job: for kind document, an external_id; for kind source, the name of the source.';
 
 CREATE TABLE kb.usage (
     capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed', 'rerank', 'chat')),
@@ -517,20 +528,22 @@ COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints by knowledge base, te
 COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), reranker (rerank) or chat model (chat).';
 COMMENT ON COLUMN kb.usage.cost IS 'Exact cost in the currency of price_per_million_tokens. NULL if no request had a price.';
 
--- The origin of documents that are not put: a table, whose triggers write kb.changes.
+-- The origin of documents that are not put: a table, whose triggers write kb.changes, or something that a run
+-- lists and reads, which has a name.
 CREATE SEQUENCE kb.source_no_seq;
 CREATE TABLE kb.sources (
     source_no     bigint PRIMARY KEY DEFAULT nextval('kb.source_no_seq'),
     kb_no         bigint NOT NULL,
     tenant_id     text NOT NULL DEFAULT kb.current_tenant(),
-    type          text NOT NULL CHECK (type IN ('table')),
+    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob')),
+    name          text,
     -- After a restore the oid differs, and the table is found by its name.
-    relation      oid NOT NULL,
-    relation_name text NOT NULL,
+    relation      oid,
+    relation_name text,
     -- The owner of the table when it was attached. Rows are read with the rights of this role while it is the
-    -- owner.
+    -- owner. Of other types: who created the source.
     role_name     name NOT NULL,
-    key           text[] NOT NULL,
+    key           text[],
     config        jsonb NOT NULL,
     -- The key up to which existing rows are enqueued, {} at first; NULL: all are.
     backfill      text[],
@@ -545,33 +558,45 @@ CREATE TABLE kb.sources (
     -- restored database. Rows may belong to the tenants to which these roles are bound.
     attached_by      name[] NOT NULL,
     attached_by_oids oid[] NOT NULL,
+    -- The last run and the next one of a source that is listed.
+    run_no        bigint,
+    last_run_at   timestamptz,
+    next_run_at   timestamptz,
+    UNIQUE (kb_no, name),
+    CHECK (CASE type WHEN 'table' THEN name IS NULL AND relation IS NOT NULL AND relation_name IS NOT NULL AND key IS NOT NULL
+           ELSE name <> '' AND name IS NOT NULL AND relation IS NULL AND relation_name IS NULL AND key IS NULL AND backfill IS NULL END),
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.source_no_seq OWNED BY kb.sources.source_no;
 CREATE INDEX sources_kb_no ON kb.sources (kb_no);
 CREATE INDEX sources_tenant_id ON kb.sources (tenant_id);
+CREATE INDEX sources_next_run_at ON kb.sources (next_run_at) WHERE next_run_at IS NOT NULL;
 CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NULL;
 -- Event triggers look up what a statement dropped, at a cost that does not depend on the number of attached
 -- tables.
 CREATE INDEX sources_relation ON kb.sources (relation);
 CREATE INDEX sources_relation_name ON kb.sources (relation_name);
 CREATE INDEX sources_partitions ON kb.sources USING gin (partitions) WHERE is_partitioned;
-COMMENT ON TABLE kb.sources IS 'Tables whose rows are documents of a knowledge base. Changed by kb.attach_table and kb.detach_table.';
-COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.attach_table returns.';
+COMMENT ON TABLE kb.sources IS 'Where documents of a knowledge base come from: attached tables, whose rows are documents (kb.attach_table, kb.detach_table), and folders (kb.create_source, kb.alter_source, kb.drop_source).';
+COMMENT ON COLUMN kb.sources.name IS 'The name of the source, unique in its knowledge base; NULL for a table.';
+COMMENT ON COLUMN kb.sources.run_no IS 'The last run of kb.ingest in which the source was listed; NULL if there was none, or for a table.';
+COMMENT ON COLUMN kb.sources.last_run_at IS 'When the source was last listed to the end; NULL if it never was, or for a table.';
+COMMENT ON COLUMN kb.sources.next_run_at IS 'When the next run begins by itself (every in config); NULL if none does.';
+COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.attach_table and kb.create_source return.';
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
 COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
-COMMENT ON COLUMN kb.sources.type IS 'The type of the source; so far always table.';
-COMMENT ON COLUMN kb.sources.relation IS 'The oid of the table when it was attached or last found.';
-COMMENT ON COLUMN kb.sources.relation_name IS 'The name of the table when it was attached or last found, schema-qualified and quoted.';
-COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table.';
-COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key, whose values form the external_id.';
-COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: the arguments of kb.attach_table, with published_when as PostgreSQL prints it.';
+COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files or markdown_glob.';
+COMMENT ON COLUMN kb.sources.relation IS 'The oid of the table when it was attached or last found; NULL for other types.';
+COMMENT ON COLUMN kb.sources.relation_name IS 'The name of the table when it was attached or last found, schema-qualified and quoted; NULL for other types.';
+COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table. For other types, the session user that created or altered the source.';
+COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key, whose values form the external_id; NULL for other types than table.';
+COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: the arguments of kb.attach_table, with published_when as PostgreSQL prints it. For other types, the config of kb.create_source with all defaults.';
 COMMENT ON COLUMN kb.sources.backfill IS 'The key up to which existing rows have been queued, initially {}. NULL once all have been queued.';
-COMMENT ON COLUMN kb.sources.error IS 'The problem that the worker last found with the table as a whole. NULL if there is none.';
-COMMENT ON COLUMN kb.sources.created_at IS 'When the table was attached.';
-COMMENT ON COLUMN kb.sources.updated_at IS 'When the table was last attached again; initially equal to created_at.';
+COMMENT ON COLUMN kb.sources.error IS 'The problem that the worker last found with the source as a whole. NULL if there is none.';
+COMMENT ON COLUMN kb.sources.created_at IS 'When the table was attached or the source created.';
+COMMENT ON COLUMN kb.sources.updated_at IS 'When the table was last attached again or the source altered; initially equal to created_at.';
 COMMENT ON COLUMN kb.sources.is_partitioned IS 'Whether it is a partitioned table.';
-COMMENT ON COLUMN kb.sources.attached_by IS 'The roles that attached the table: the session user, the role that was SET, and the current user. Rows become documents only of tenants that all of these roles may act for.';
+COMMENT ON COLUMN kb.sources.attached_by IS 'The roles that attached the table or created the source: the session user, the role that was SET, and the current user. Rows become documents only of tenants that all of these roles may act for.';
 COMMENT ON COLUMN kb.sources.attached_by_oids IS 'The oids of these roles at that time, so that a renamed role stays bound.';
 COMMENT ON COLUMN kb.sources.partitions IS 'The oids of the partitions that have triggers; {} if there are none.';
 
@@ -907,11 +932,11 @@ SELECT pg_catalog.pg_extension_config_dump('kb.query_feedback', '');
 -- contents have no statistics. Columns by which rows are looked up, and names of objects, keep theirs,
 -- because plans need them.
 ALTER TABLE kb.knowledge_bases ALTER COLUMN description SET STATISTICS 0, ALTER COLUMN etag SET STATISTICS 0;
-ALTER TABLE kb.runs ALTER COLUMN error SET STATISTICS 0;
+ALTER TABLE kb.runs ALTER COLUMN error SET STATISTICS 0, ALTER COLUMN warnings SET STATISTICS 0;
 ALTER TABLE kb.documents ALTER COLUMN uri SET STATISTICS 0, ALTER COLUMN title SET STATISTICS 0,
     ALTER COLUMN content_type SET STATISTICS 0, ALTER COLUMN original SET STATISTICS 0, ALTER COLUMN content SET STATISTICS 0,
     ALTER COLUMN content_hash SET STATISTICS 0, ALTER COLUMN indexed_hash SET STATISTICS 0, ALTER COLUMN settings SET STATISTICS 0,
-    ALTER COLUMN sqlstate SET STATISTICS 0, ALTER COLUMN answers SET STATISTICS 0;
+    ALTER COLUMN sqlstate SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN answers SET STATISTICS 0;
 ALTER TABLE kb.chunks ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN context SET STATISTICS 0, ALTER COLUMN terms SET STATISTICS 0;
 ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.sources ALTER COLUMN error SET STATISTICS 0;

@@ -19,6 +19,7 @@ mod pg;
 mod processes;
 mod query;
 mod settings;
+mod sources;
 mod sql;
 mod tables;
 mod tenants;

@@ -18,6 +18,7 @@ static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(
 static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SECRET_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static SOURCE_DIRS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SECRET_ENV: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(PROVIDERS_VARIABLES));
 static SECRET_KEY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -92,6 +93,15 @@ pub fn define() {
         c"Sets the directory of the files that secrets of the form file:NAME refer to.",
         c"It must be an absolute path. An empty string disables such secrets.",
         &SECRET_DIR,
+        GucContext::Sighup,
+        GucFlags::SUPERUSER_ONLY,
+    );
+    // Like kb.model_dir, it decides which files the server reads.
+    GucRegistry::define_string_guc(
+        c"kb.source_dirs",
+        c"Lists the directories whose files sources may read.",
+        c"A comma-separated list of absolute paths. An empty string allows none.",
+        &SOURCE_DIRS,
         GucContext::Sighup,
         GucFlags::SUPERUSER_ONLY,
     );
@@ -326,6 +336,13 @@ pub fn extract_program() -> PathBuf {
 /// In bytes.
 pub fn extract_memory() -> u64 {
     whole(&EXTRACT_MEMORY) * 1024
+}
+
+/// The directories whose files sources may read, without a slash at the end.
+pub fn source_dirs() -> Vec<String> {
+    let dirs = text(&SOURCE_DIRS);
+    let dirs = dirs.split(',').map(str::trim).filter(|dir| dir.starts_with('/'));
+    dirs.map(|dir| dir.trim_end_matches('/').to_string()).collect()
 }
 
 /// The places where keys may be kept. A list of variables that cannot be read allows none.

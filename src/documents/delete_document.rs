@@ -18,8 +18,8 @@ pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(Str
     let kb = knowledge_bases::get_own(kb_id)?;
     let deleted = as_owner(|| {
         let locked = stored::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
-        if let Some(external_id) = stored::any_of_a_row(&locked)? {
-            return Err(Error::of_a_row(&external_id, "Delete the row"));
+        if let Some((external_id, source)) = stored::any_of_a_source(&locked)? {
+            return Err(Error::of_a_source(&external_id, source.as_deref(), "Delete the row"));
         }
         let deleted = stored::delete(&locked)?;
         // Only jobs of documents that were deleted: a document that is put meanwhile, under a name that was
@@ -50,8 +50,8 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
     }
     as_owner(|| {
         let locked = stored::lock_matching(kb.kb_no, &kb.tenant_id, &filter)?;
-        if let Some(external_id) = stored::any_of_a_row(&locked)? {
-            return Err(Error::of_a_row(&external_id, "Delete the row"));
+        if let Some((external_id, source)) = stored::any_of_a_source(&locked)? {
+            return Err(Error::of_a_source(&external_id, source.as_deref(), "Delete the row"));
         }
         let deleted = stored::delete(&locked)?;
         queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;

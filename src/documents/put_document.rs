@@ -64,8 +64,10 @@ pub fn put_documents(kb_id: &str, given: Vec<GivenDocument>) -> Result<Vec<(Stri
         };
         for document in documents {
             charge.as_mut().map_or(Ok(()), |charge| document.charge(charge))?;
-            let status = new_documents::put(&place, &document)?
-                .ok_or_else(|| Error::of_a_row(&document.external_id, "Update the row"))?;
+            let Some(status) = new_documents::put(&place, &document)? else {
+                let source = stored::source_of(kb.kb_no, &kb.tenant_id, &document.external_id)?;
+                return Err(Error::of_a_source(&document.external_id, source.as_deref(), "Update the row"));
+            };
             put.insert(document.external_id, status);
         }
         charge.map_or(Ok(()), Charge::book)?;

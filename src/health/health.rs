@@ -187,7 +187,10 @@ fn sources() -> Result<Finding> {
     let unreadable = as_owner(|| catalog::unreadable(&tenant))?;
     let mut hints = Vec::new();
     if !faults.is_empty() {
-        hints.push("Attach the table again as it is now (kb.attach_table), or detach it (kb.detach_table).");
+        hints.push(
+            "Attach the table again as it is now (kb.attach_table), or detach it (kb.detach_table); change the source \
+             (kb.alter_source), or what it reads.",
+        );
     }
     if !unreadable.is_empty() {
         hints.push(

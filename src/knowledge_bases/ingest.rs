@@ -8,10 +8,11 @@ use crate::knowledge_bases::build_lifecycle;
 use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::pg::wake;
+use crate::sources::start_runs;
 use kb_types::error::Result;
 use kb_types::row_states::{BuildState, Priority, RunStrategy};
 
-/// Starts a run over the documents of the knowledge base. Returns the number of the run.
+/// Starts a run over the documents and sources of the knowledge base. Returns the number of the run.
 pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
     let own = knowledge_bases::get_own(id)?;
     // Concurrent calls run one after the other: of two that replace, the second finds the first one's build.
@@ -40,6 +41,7 @@ pub fn ingest(id: &str, strategy: RunStrategy) -> Result<i64> {
         let scanned = if replace { updated } else { stored::count(kb.kb_no)? };
         runs::set_scanned(run_no, scanned, scanned - updated)?;
         queue::enqueue(kb.kb_no, &taken_up, Priority::Backfill, Some(run_no))?;
+        start_runs::of_knowledge_base(kb.kb_no, run_no)?;
         wake::at_commit(kb.kb_no);
         Ok(run_no)
     })

@@ -7,6 +7,8 @@ use crate::keyword::upkeep::KeywordIndex;
 use crate::knowledge_bases::upkeep::BuildUpkeep;
 use crate::models::upkeep::QueryUsage;
 use crate::query::upkeep::QueryLog;
+use crate::sources::upkeep::Schedule;
+use crate::sources::work::SourceWork;
 use crate::tables::intake::RowFeed;
 use crate::tenants::upkeep::Quotas;
 use crate::upkeep::Upkeep;
@@ -15,7 +17,7 @@ use crate::work::Work;
 
 /// What is done for jobs: a line for each kind of work.
 pub fn works() -> Vec<Box<dyn Work>> {
-    vec![Box::new(DocumentWork::new(vec![Box::new(RowFeed::default())]))]
+    vec![Box::new(DocumentWork::new(vec![Box::new(RowFeed::default())])), Box::new(SourceWork::default())]
 }
 
 /// What is done beside jobs.
@@ -29,10 +31,11 @@ pub struct Upkeeps {
     metadata_indexes: MetadataIndexes,
     query_log: QueryLog,
     query_usage: QueryUsage,
+    schedule: Schedule,
 }
 
 impl Upkeeps {
-    pub fn all(&mut self) -> [&mut dyn Upkeep; 8] {
+    pub fn all(&mut self) -> [&mut dyn Upkeep; 9] {
         [
             &mut self.builds,
             &mut self.unused_tables,
@@ -42,6 +45,7 @@ impl Upkeeps {
             &mut self.metadata_indexes,
             &mut self.query_log,
             &mut self.query_usage,
+            &mut self.schedule,
         ]
     }
     /// Vectors were written to the table of a build, which may want an index now.

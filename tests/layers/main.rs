@@ -1,5 +1,5 @@
-//! What Cargo cannot express of src/; ARCHITECTURE.md says why. The compiler checks what is private to a room,
-//! and that `unsafe` is in `pg` only.
+//! What Cargo cannot express of src/; ARCHITECTURE.md says why. The compiler checks what is private to a
+//! room, and that `unsafe` is in `pg` only.
 
 #![allow(clippy::unwrap_used)] // a test says more by panicking
 

@@ -67,6 +67,7 @@ mod send_order;
 mod shadows;
 mod sizes;
 mod soak;
+mod sources;
 mod standby;
 mod sync;
 mod tables;

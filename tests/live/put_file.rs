@@ -1,6 +1,7 @@
 //! Files of foreign formats are read by a confined program, and whatever a file does to it costs no other
 //! document.
 
+use crate::support::random::Rng;
 use crate::support::{APP, Cluster, Db, SOON, assert_sound, signal, until};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -249,4 +250,239 @@ fn ingest_reads_files_again_that_another_version_has_read() {
         [format!("Some words., {version}"), format!("Other words., {version}"), "Words of a text., ".into()]
     );
     assert_eq!(db.one::<String>("SELECT scanned || ' ' || updated || ' ' || skipped FROM kb.runs"), "3 1 2");
+}
+
+/// A message with these lines in its body, and with attachments of these names and texts.
+fn message(body: &str, attachments: &[(&str, &str)]) -> Vec<u8> {
+    let mut message = String::from(
+        "From: Ann <ann@example.com>\r\nTo: bob@example.com\r\nSubject: The lease\r\nMIME-Version: 1.0\r\n\
+         Content-Type: multipart/mixed; boundary=b\r\n\r\n",
+    );
+    message += &format!("--b\r\nContent-Type: text/plain\r\n\r\n{body}\r\n");
+    for (name, text) in attachments {
+        message += &format!(
+            "--b\r\nContent-Type: text/plain; name={name}\r\nContent-Disposition: attachment; filename={name}\r\n\r\n{text}\r\n"
+        );
+    }
+    (message + "--b--\r\n").into_bytes()
+}
+
+#[test]
+fn files_within_a_file_are_documents_that_come_and_go_with_it() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let texts = "SELECT external_id || ': ' || content FROM kb.documents ORDER BY external_id";
+    put(&mut db, "m.eml", &message("See below.", &[("a.txt", "First."), ("b.txt", "Second.")]));
+    db.wait("k");
+    assert_sound(&mut db, "k", 3, 0);
+    assert_eq!(db.all::<String>(texts), ["m.eml: See below.", "m.eml/a.txt: First.", "m.eml/b.txt: Second."]);
+    assert_eq!(db.one::<String>("SELECT title FROM kb.documents WHERE part_of IS NULL"), "The lease");
+    put(&mut db, "m.eml", &message("See below.", &[("b.txt", "Third."), ("c.txt", "Fourth.")]));
+    db.wait("k");
+    assert_sound(&mut db, "k", 3, 0);
+    assert_eq!(db.all::<String>(texts), ["m.eml: See below.", "m.eml/b.txt: Third.", "m.eml/c.txt: Fourth."]);
+    // A document that somebody has put is not replaced.
+    db.put_and_wait("k", "n.eml/a.txt", "Mine.");
+    put(&mut db, "n.eml", &message("See below.", &[("a.txt", "Theirs.")]));
+    db.wait("k");
+    let (error, _) = failure(&mut db, "n.eml");
+    assert!(error.contains("another document has the name \"n.eml/a.txt\""), "{error}");
+    assert_eq!(
+        db.one::<String>("SELECT content FROM kb.documents WHERE external_id = 'n.eml/a.txt'"),
+        "Mine."
+    );
+    db.run("SELECT kb.delete_document('k', 'm.eml')");
+    assert_eq!(db.count("kb.documents WHERE external_id LIKE 'm.eml%'"), 0);
+    assert_eq!(db.count("kb.jobs"), 0);
+}
+
+#[test]
+fn messages_within_messages_end_at_a_depth() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let mut file = message("The innermost.", &[]);
+    for depth in 0..12 {
+        let mut outer = format!(
+            "Subject: {depth}\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b{depth}\r\n\r\n\
+             --b{depth}\r\nContent-Type: text/plain\r\n\r\nForwarded.\r\n--b{depth}\r\nContent-Type: message/rfc822\r\n\r\n"
+        )
+        .into_bytes();
+        outer.extend_from_slice(&file);
+        outer.extend_from_slice(format!("\r\n--b{depth}--\r\n").as_bytes());
+        file = outer;
+    }
+    put(&mut db, "m.eml", &file);
+    db.wait("k");
+    assert!(db.count("kb.documents WHERE status = 'ready'") >= 4);
+    assert_eq!(db.count("kb.failures"), 1);
+    assert!(db.one::<String>("SELECT error FROM kb.failures").contains("is itself within 4 others"));
+}
+
+#[test]
+fn a_tenants_quota_holds_for_the_files_within_a_file() {
+    let (_cluster, mut db) = crate::connected!();
+    db.run("SELECT kb.set_quota('t', documents => 2)");
+    db.run("SET kb.tenant = 't'");
+    db.create_kb("k", "hash", "{}");
+    put(&mut db, "m.eml", &message("See below.", &[("a.txt", "First."), ("b.txt", "Second.")]));
+    db.wait("k");
+    assert_eq!(db.count("kb.documents"), 1);
+    let (error, state) = failure(&mut db, "m.eml");
+    assert!(state == "53400", "{error}");
+}
+
+/// A PDF with a page for each text.
+fn pdf(pages: &[&str]) -> Vec<u8> {
+    let mut objects = vec!["<</Type/Catalog/Pages 2 0 R>>".to_string()];
+    let kids: String = (0..pages.len()).map(|page| format!("{} 0 R ", 4 + 2 * page)).collect();
+    objects.push(format!("<</Type/Pages/Count {}/Kids[{kids}]>>", pages.len()));
+    objects.push("<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>".into());
+    for (page, text) in pages.iter().enumerate() {
+        objects.push(format!(
+            "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F 3 0 R>>>>/Contents {} 0 R>>",
+            5 + 2 * page
+        ));
+        let drawn = format!("BT /F 12 Tf 72 700 Td ({text}) Tj ET");
+        objects.push(format!("<</Length {}>>stream\n{drawn}\nendstream", drawn.len()));
+    }
+    let (mut file, mut offsets) = (String::from("%PDF-1.4\n"), String::new());
+    for (number, object) in objects.iter().enumerate() {
+        offsets += &format!("{:010} 00000 n \n", file.len());
+        file += &format!("{} 0 obj\n{object}\nendobj\n", number + 1);
+    }
+    let (at, size) = (file.len(), objects.len() + 1);
+    file += &format!(
+        "xref\n0 {size}\n0000000000 65535 f \n{offsets}trailer\n<</Size {size}/Root 1 0 R>>\nstartxref\n{at}\n%%EOF\n"
+    );
+    file.into_bytes()
+}
+
+#[test]
+fn a_row_of_an_answer_names_the_page_of_a_pdf() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
+    let pages = [
+        "The first page is about the bicycles in the cellar of the house, and about who may leave one there.",
+        "The second page is about the opening hours of the office, which closes at eight in the evening.",
+    ];
+    put(&mut db, "rules", &pdf(&pages));
+    db.wait("k");
+    assert_sound(&mut db, "k", 1, 0);
+    let sql = "SELECT content || ' ' || (locator ->> 'page') FROM kb.query('k', $1, 1, mode => 'keyword')";
+    for (question, page) in [("bicycles", "1"), ("evening", "2")] {
+        let row: String = db.one_with(sql, &[&question]);
+        assert!(row.contains(question) && row.ends_with(page), "{row}");
+    }
+    // A wrong claim is told, and does not matter.
+    let sql = "SELECT kb.put_file('k', 'rules', $1, 'rules.html', content_type => 'text/html')";
+    db.one_with::<String>(sql, &[&pdf(&pages)]);
+    db.wait("k");
+    assert_eq!(
+        db.one::<String>(
+            "SELECT content_type || ', ' || (metadata ->> 'content_type_claimed') FROM kb.documents"
+        ),
+        "application/pdf, text/html"
+    );
+}
+
+/// An archive of these files, which are not compressed.
+fn zip(files: &[(&str, &str)]) -> Vec<u8> {
+    let (mut archive, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in files {
+        let mut crc = flate2::Crc::new();
+        crc.update(content.as_bytes());
+        let mut entry = vec![20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0x50];
+        entry.extend(crc.sum().to_le_bytes());
+        entry.extend([content.len() as u32, content.len() as u32].map(u32::to_le_bytes).concat());
+        entry.extend([name.len() as u16, 0].map(u16::to_le_bytes).concat());
+        directory.extend(b"PK\x01\x02\x14\x00");
+        directory.extend(&entry);
+        directory.extend([0; 10]);
+        directory.extend((archive.len() as u32).to_le_bytes());
+        directory.extend(name.as_bytes());
+        archive.extend(b"PK\x03\x04");
+        archive.extend(&entry);
+        archive.extend(name.as_bytes());
+        archive.extend(content.as_bytes());
+    }
+    let (at, count) = (archive.len() as u32, files.len() as u16);
+    archive.extend(&directory);
+    archive.extend(b"PK\x05\x06\0\0\0\0");
+    archive.extend([count, count].map(u16::to_le_bytes).concat());
+    archive.extend([directory.len() as u32, at].map(u32::to_le_bytes).concat());
+    archive.extend([0, 0]);
+    archive
+}
+
+fn docx(body: &str) -> Vec<u8> {
+    const W: &str = "http://schemas.openxmlformats.org/wordprocessingml/2006/main";
+    const OFFICE: &str = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument";
+    zip(&[
+        (
+            "[Content_Types].xml",
+            "<Types xmlns='http://schemas.openxmlformats.org/package/2006/content-types'><Override PartName='/word/document.xml' \
+             ContentType='application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml'/></Types>",
+        ),
+        (
+            "_rels/.rels",
+            &format!(
+                "<Relationships xmlns='http://schemas.openxmlformats.org/package/2006/relationships'>\
+                 <Relationship Id='r1' Type='{OFFICE}' Target='word/document.xml'/></Relationships>"
+            ),
+        ),
+        ("word/document.xml", &format!("<w:document xmlns:w='{W}'><w:body>{body}</w:body></w:document>")),
+    ])
+}
+
+#[test]
+fn mutated_files_are_read_or_fail_and_harm_nothing_else() {
+    const EACH: u64 = 60;
+    let (_cluster, mut db) = crate::connected!("kb.extract_timeout = '5s'");
+    db.create_kb("k", "hash", "{}");
+    let paragraph = "<w:p><w:r><w:t>Some words of a document.</w:t></w:r></w:p>";
+    let table = format!("<w:tbl><w:tr><w:tc>{paragraph}</w:tc><w:tc>{paragraph}</w:tc></w:tr></w:tbl>");
+    let seeds = [
+        ("docx", docx(&format!("{paragraph}{table}"))),
+        ("pdf", pdf(&["Some words of a document.", "Some words of its second page."])),
+        ("eml", message("Some words.", &[("a.txt", "Others.")])),
+        (
+            "vtt",
+            b"WEBVTT\n\n00:01.000 --> 00:02.000\n<v Ann>Some words\n\n00:02.000 --> 00:03.000\nof a film.\n"
+                .to_vec(),
+        ),
+        ("rtf", b"{\\rtf1\\ansi{\\fonttbl\\f0 A;}\\f0\\pard Some words \\'e4\\u228?.\\par}".to_vec()),
+        ("yaml", b"a: &x [1, 2]\nb: *x\nc: {d: e}\n".to_vec()),
+        ("csv", b"a;b\n1;\"x;y\"\n2;z\n".to_vec()),
+        ("rst", b"Title\n=====\n\n* a\n* b::\n\n    code\n".to_vec()),
+    ];
+    for (extension, seed) in &seeds {
+        put(&mut db, &format!("whole.{extension}"), seed);
+        for number in 0..EACH {
+            let mut random = Rng::with_seed(number);
+            let mut file = seed.clone();
+            for _ in 0..1 + random.usize(..4) {
+                let at = random.usize(..file.len());
+                match random.usize(..4) {
+                    0 => file[at] = random.usize(..256) as u8,
+                    1 => file.truncate(at.max(1)),
+                    2 => {
+                        let part = file[at..].to_vec();
+                        file.extend(part);
+                    }
+                    _ => drop(file.drain(at..(at + random.usize(..9) + 1).min(file.len()))),
+                }
+                if file.is_empty() {
+                    file.push(b'x');
+                }
+            }
+            put(&mut db, &format!("{number}.{extension}"), &file);
+        }
+    }
+    db.wait("k");
+    assert_eq!(db.count("kb.documents WHERE status = 'pending'"), 0);
+    let whole = "SELECT external_id FROM kb.documents WHERE external_id LIKE 'whole.%' AND status <> 'ready'";
+    assert_eq!(db.all::<String>(whole), Vec::<String>::new());
+    // Faults of the program itself would be among these.
+    let internal = "SELECT DISTINCT error FROM kb.failures WHERE sqlstate NOT IN ('22000', '54000', '0A000')";
+    assert_eq!(db.all::<String>(internal), Vec::<String>::new());
 }

@@ -66,10 +66,25 @@ fn by_bytes(bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
     if bytes.starts_with(b"{\\rtf") {
         return Ok(Some("application/rtf"));
     }
-    let found = infer::get(bytes).filter(|found| found.matcher_type() != MatcherType::Text);
+    // Text can begin with the two letters that some formats begin with. These may be text throughout.
+    const PRINTED: [&str; 2] = ["application/pdf", "application/postscript"];
+    let found = infer::get(bytes).filter(|found| {
+        found.matcher_type() != MatcherType::Text
+            && (PRINTED.contains(&found.mime_type()) || !begins_as_text(bytes))
+    });
     // The library knows only archives whose entries are in the order in which some programs write them.
     let is_zip = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
     Ok(if is_zip { in_zip(bytes) } else { found.map(|found| found.mime_type()) })
+}
+
+fn begins_as_text(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(4096)];
+    // The last character may be cut.
+    let valid = match std::str::from_utf8(head) {
+        Ok(_) => head.len(),
+        Err(error) => error.valid_up_to(),
+    };
+    head.len() - valid < 4 && !head.contains(&0)
 }
 
 /// How a compound file begins, the container of Office 97 to 2003 and of encrypted files of later versions.
@@ -157,6 +172,8 @@ mod tests {
         assert_eq!(of(b"# a", Some("application/octet-stream"), "a.md"), "text/markdown");
         assert_eq!(of(b" <!doctype html><p>a", None, "17"), "text/html");
         assert_eq!(of(b"a", None, "a.unknown"), "text/plain");
+        assert_eq!(of("BMI;Größe\n21;180\n".as_bytes(), None, "a.csv"), "text/csv");
+        assert_eq!(of(b"MZ is a prefix", None, "a.txt"), "text/plain");
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub enum ObjectKind {
     Role,
     Column,
     EvalSet,
+    Source,
 }
 
 impl fmt::Display for ObjectKind {
@@ -32,6 +33,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Role => "role",
             ObjectKind::Column => "column",
             ObjectKind::EvalSet => "evaluation set",
+            ObjectKind::Source => "source",
         })
     }
 }
@@ -229,6 +231,9 @@ impl Error {
                 ObjectKind::EvalSet => {
                     "List them with SELECT name FROM kb.eval_sets; create one with kb.create_eval_set(kb_id, eval_set)."
                 }
+                ObjectKind::Source => {
+                    "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
+                }
                 ObjectKind::Secret
                 | ObjectKind::Run
                 | ObjectKind::Table
@@ -354,6 +359,19 @@ impl Error {
         Error::State {
             problem: format!("document \"{external_id}\" is a row of an attached table"),
             hint: format!("{hint}, or detach the table (kb.detach_table)."),
+        }
+    }
+
+    /// Refuses a change of a document that comes from a source: from the one of this name, or from a row of
+    /// an attached table, which has no name.
+    pub fn of_a_source(external_id: &str, source: Option<&str>, row_hint: &str) -> Error {
+        match source {
+            None => Error::of_a_row(external_id, row_hint),
+            Some(name) => Error::State {
+                problem: format!("document \"{external_id}\" comes from source \"{name}\""),
+                hint: "Change what the source reads; the next kb.ingest follows. Or drop the source (kb.drop_source)."
+                    .into(),
+            },
         }
     }
 

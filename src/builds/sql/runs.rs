@@ -42,12 +42,50 @@ pub fn count(run_no: i64, added: i64, updated: i64, failed: i64) -> Result<()> {
     Ok(())
 }
 
-/// Ends the runs for which no document waits. A replacing run is ended by its switch instead.
+/// What a source has changed: adds to a run's counts. `skipped` and `failed` are not less than 0 in the sum.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SourceCounts {
+    pub scanned: i64,
+    pub skipped: i64,
+    pub deleted: i64,
+    pub failed: i64,
+    pub bytes: i64,
+}
+
+pub fn count_source(run_no: i64, counts: SourceCounts) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.runs SET scanned = scanned + $2, skipped = greatest(skipped + $3, 0), deleted = deleted + $4,
+             failed = failed + $5, bytes = bytes + $6 WHERE run_no = $1",
+        &[
+            Arg::Long(run_no),
+            Arg::Long(counts.scanned),
+            Arg::Long(counts.skipped),
+            Arg::Long(counts.deleted),
+            Arg::Long(counts.failed),
+            Arg::Long(counts.bytes),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Adds the problem of a source to a run.
+pub fn warn(run_no: i64, warning: &str) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.runs SET warnings = warnings || $2::text WHERE run_no = $1",
+        &[Arg::Long(run_no), Arg::Text(warning)],
+    )?;
+    Ok(())
+}
+
+/// Ends the runs for which no document or source waits; a later run may have taken over a source. A replacing
+/// run is ended by its switch instead.
 pub fn finish_idle() -> Result<u64> {
     spi::execute(
         "UPDATE kb.runs r SET state = 'done', finished_at = pg_catalog.clock_timestamp()
          WHERE state = 'running' AND strategy = 'upsert'
-           AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.run_no = r.run_no)",
+           AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.run_no = r.run_no)
+           AND NOT EXISTS (SELECT FROM kb.jobs j WHERE j.kb_no = r.kb_no AND j.tenant_id = r.tenant_id
+                               AND j.kind = 'source' AND j.run_no > r.run_no)",
         &[],
     )
 }

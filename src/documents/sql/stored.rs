@@ -282,6 +282,14 @@ const OUTDATED: &str = concat!(
     "')"
 );
 
+/// The attached table of a document d, whose row must be read first. What other sources have is read by their
+/// runs.
+const TABLE: &str = "(SELECT s.source_no FROM kb.sources s WHERE s.source_no = d.source_no AND s.type = 'table') AS source_no";
+
+/// The condition for documents that their source could not read. Only a run of the source can process them.
+const UNREADABLE: &str = "(status = 'failed' AND version IS NULL AND source_no IS NOT NULL AND EXISTS (
+    SELECT FROM kb.sources s WHERE s.source_no = documents.source_no AND s.type <> 'table'))";
+
 /// Sets documents of all tenants back to pending, selected by status. Locks them in the order of [`lock`].
 pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
     let condition = match which {
@@ -291,12 +299,14 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
         }
         Which::Outdated => OUTDATED,
     };
+    // A new build gets the text that such a document had when it could be read.
+    let is_left = if which == Which::All { "original IS NULL AND content = ''" } else { "true" };
     spi::write(
         &format!(
             "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
-             FROM (SELECT document_id FROM kb.documents WHERE kb_no = $1 AND {condition} AND ($2 IS NOT NULL)
+             FROM (SELECT document_id FROM kb.documents WHERE kb_no = $1 AND {condition} AND NOT ({UNREADABLE} AND {is_left}) AND ($2 IS NOT NULL)
                    ORDER BY document_id FOR NO KEY UPDATE) l
-             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id AS name, d.source_no"
+             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id AS name, {TABLE}"
         ),
         &[Arg::Long(kb_no), Arg::Text(settings)],
         Subject::from_row,
@@ -306,11 +316,14 @@ pub fn reset(kb_no: i64, which: Which, settings: &str) -> Result<Vec<Subject>> {
 /// Sets failed documents of a tenant, or the named one, back to pending. Locks them in the order of [`lock`].
 pub fn reset_failed(kb_no: i64, tenant_id: &str, external_id: Option<&str>) -> Result<Vec<Subject>> {
     spi::write(
-        "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
-         FROM (SELECT document_id FROM kb.documents
-               WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND error IS NOT NULL AND ($3 IS NULL OR external_id = $3)
-               ORDER BY document_id FOR NO KEY UPDATE) l
-         WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id AS name, d.source_no",
+        &format!(
+            "UPDATE kb.documents d SET status = 'pending', error = NULL, sqlstate = NULL, attempts = 0
+             FROM (SELECT document_id FROM kb.documents
+                   WHERE kb_no = $1 AND tenant_id = $2 AND status = 'failed' AND error IS NOT NULL
+                     AND ($3 IS NULL OR external_id = $3) AND NOT {UNREADABLE}
+                   ORDER BY document_id FOR NO KEY UPDATE) l
+             WHERE d.document_id = l.document_id RETURNING d.tenant_id, d.external_id AS name, {TABLE}"
+        ),
         &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::TextOrNull(external_id)],
         Subject::from_row,
     )
@@ -387,8 +400,10 @@ pub fn original_of(document_id: i64) -> Result<Option<(String, Vec<u8>)>> {
 /// Sets documents back to pending.
 pub fn set_pending(document_ids: &[i64]) -> Result<Vec<Subject>> {
     spi::write(
-        "UPDATE kb.documents SET status = 'pending' WHERE document_id = ANY ($1)
-         RETURNING tenant_id, external_id AS name, source_no",
+        &format!(
+            "UPDATE kb.documents d SET status = 'pending' WHERE document_id = ANY ($1)
+             RETURNING tenant_id, external_id AS name, {TABLE}"
+        ),
         &[Arg::Longs(document_ids)],
         Subject::from_row,
     )
@@ -406,11 +421,24 @@ pub fn recount(kb_no: i64, build_no: i64) -> Result<()> {
     Ok(())
 }
 
-/// The external_id of one of these documents that is a row of an attached table, if any is.
-pub fn any_of_a_row(document_ids: &[i64]) -> Result<Option<String>> {
+/// The external_id of one of these documents that comes from a source, if any does, and the name of the
+/// source; a table has none.
+pub fn any_of_a_source(document_ids: &[i64]) -> Result<Option<(String, Option<String>)>> {
     spi::write_one(
-        "SELECT external_id FROM kb.documents WHERE document_id = ANY ($1) AND source_no IS NOT NULL LIMIT 1",
+        "SELECT d.external_id, (SELECT s.name FROM kb.sources s WHERE s.source_no = d.source_no) AS source
+         FROM kb.documents d WHERE d.document_id = ANY ($1) AND d.source_no IS NOT NULL LIMIT 1",
         &[Arg::Longs(document_ids)],
-        Row::only,
+        |row| Ok((row.get("external_id")?, row.get("source")?)),
     )
+}
+
+/// The name of the source that a document comes from; None: there is none, or it is a table.
+pub fn source_of(kb_no: i64, tenant_id: &str, external_id: &str) -> Result<Option<String>> {
+    let name = spi::write_one(
+        "SELECT (SELECT s.name FROM kb.sources s WHERE s.source_no = d.source_no) FROM kb.documents d
+         WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3",
+        &[Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Text(external_id)],
+        Row::only,
+    )?;
+    Ok(name.flatten())
 }

@@ -296,12 +296,10 @@ fn take(
             };
             catalog::set_error(source.source_no, Some(problem))?;
             // There is one job for each name: it may be that of the other, too.
-            let is_others = match present.source_no {
-                Some(other) => catalog::find(other)?.is_some(),
-                None => present.is_pending,
-            };
-            match is_others {
-                true => queue::give_to(job, present.source_no)?,
+            let other = present.source_no.map_or(Ok(None), catalog::find)?;
+            // The worker reads nothing again for a document that was put, by a caller or a run.
+            match other.is_some() || present.is_pending {
+                true => queue::give_to(job, other.map(|other| other.source_no))?,
                 false => drop(queue::finish(std::slice::from_ref(job))?),
             }
             return Ok(RowRead::Done);

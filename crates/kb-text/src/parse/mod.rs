@@ -159,8 +159,8 @@ pub fn extract(
     Ok(Extracted { title, ..extracted })
 }
 
-/// Extracts the text of a document that was put as a file, from what kb-extract has found in the file. Errors:
-/// those of [`extract`].
+/// Extracts the text of a document that was put as a file, from what kb-extract has found in the file.
+/// Errors: those of [`extract`].
 pub fn extract_file(extraction: &Extraction, preprocess: &Preprocess, bounds: &Bounds) -> Result<Extracted> {
     let content_type = ContentType::parse(&extraction.text_type).ok_or_else(|| Error::Extractor {
         problem: format!("has found text of type \"{}\"", extraction.text_type),

@@ -1,4 +1,4 @@
-//! kb.sources.
+//! kb.sources: attached tables. `sources/sql/catalog.rs` has the other types.
 
 use crate::documents::new_documents::DocumentPlace;
 use crate::pg::row::{FromColumn, from_row};
@@ -93,7 +93,8 @@ impl FromColumn for RowSource {
 pub fn find(source_no: i64) -> Result<Option<Source>> {
     spi::write_one(
         &format!(
-            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.source_no = $1 AND s.type = 'table'"
         ),
         &[Arg::Long(source_no)],
         Source::from_row,
@@ -106,7 +107,7 @@ pub fn hold(source_no: i64) -> Result<Option<Source>> {
     spi::write_one(
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1
-             FOR KEY SHARE OF s NOWAIT"
+             AND s.type = 'table' FOR KEY SHARE OF s NOWAIT"
         ),
         &[Arg::Long(source_no)],
         Source::from_row,
@@ -126,7 +127,8 @@ pub fn account(source_no: i64) -> Result<Option<(String, String)>> {
 pub fn read(source_no: i64) -> Result<Option<Source>> {
     spi::read_one(
         &format!(
-            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no) WHERE s.source_no = $1"
+            "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
+             WHERE s.source_no = $1 AND s.type = 'table'"
         ),
         &[Arg::Long(source_no)],
         Source::from_row,
@@ -138,7 +140,7 @@ pub fn of_knowledge_base(kb_no: i64) -> Result<Vec<Source>> {
     spi::write(
         &format!(
             "SELECT {COLUMNS} FROM kb.sources s JOIN kb.knowledge_bases k USING (kb_no)
-             WHERE s.kb_no = $1 ORDER BY s.source_no"
+             WHERE s.kb_no = $1 AND s.type = 'table' ORDER BY s.source_no"
         ),
         &[Arg::Long(kb_no)],
         Source::from_row,
@@ -339,12 +341,12 @@ pub fn set_relation(source_no: i64, relation: u32, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The sources that the caller can see and that have an error: table and error. Works on a standby.
+/// The sources that the caller can see and that have an error: table or name, and error. Works on a standby.
 pub fn with_errors() -> Result<Vec<(String, String)>> {
     spi::read(
-        "SELECT relation_name, error FROM kb.sources WHERE error IS NOT NULL ORDER BY source_no",
+        "SELECT coalesce(relation_name, name) AS source, error FROM kb.sources WHERE error IS NOT NULL ORDER BY source_no",
         &[],
-        |row| Ok((row.get("relation_name")?, row.get("error")?)),
+        |row| Ok((row.get("source")?, row.get("error")?)),
     )
 }
 

@@ -105,7 +105,7 @@ fn styles_of_any_language_make_headings() {
 fn title_author_and_dates_are_known_and_headers_left_out() {
     let found = read(document(&p("a &lt;b&gt; *c*"))).unwrap();
     assert_eq!(found.content_type, "application/vnd.openxmlformats-officedocument.wordprocessingml.document");
-    assert_eq!((found.text.as_str(), found.text_type.as_str()), ("a \\<b> \\*c\\*", "text/markdown"));
+    assert_eq!((found.text.as_str(), found.text_type.as_str()), ("a \\<b> \\*c*", "text/markdown"));
     assert_eq!(found.title.as_deref(), Some("Report & more"));
     let expected = serde_json::json!({"author": "Ada", "created": "2024-03-01T10:00:00Z"});
     assert_eq!(serde_json::Value::Object(found.metadata), expected);

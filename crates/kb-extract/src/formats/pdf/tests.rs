@@ -111,7 +111,7 @@ fn a_larger_line_is_a_heading_and_markup_is_escaped() {
     ])]))
     .unwrap();
     assert!(found.text.contains("# Leave of absence"), "{}", found.text);
-    assert!(found.text.contains(r"\*your\*") && found.text.contains(r"\<b>first\</b>"), "{}", found.text);
+    assert!(found.text.contains(r"\*your* manager") && found.text.contains(r"\<b>first\</b>"), "{}", found.text);
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! SQL functions over sources.
+
+use crate::pg::function_arguments::{required, value};
+use crate::pg::json::Jsonb;
+use crate::pg::report::reported;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::prelude::*;
+
+// Written out, because an argument called type cannot be spelt in Rust.
+#[pg_extern(sql = r#"
+CREATE FUNCTION kb."create_source"(
+    "kb_id" text,
+    "name" text,
+    "type" text,
+    "config" jsonb DEFAULT '{}'
+) RETURNS bigint
+VOLATILE PARALLEL UNSAFE
+LANGUAGE c
+AS 'MODULE_PATHNAME', '@FUNCTION_NAME@';
+"#)]
+fn create_source(
+    kb_id: Option<&str>,
+    name: Option<&str>,
+    kind: Option<&str>,
+    config: Option<Jsonb>,
+) -> Result<i64, ErrorReport> {
+    reported(|| {
+        let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
+        let (kind, config) = (required("type", kind)?, value("config", config)?.unwrap_or_default());
+        crate::sources::create_source::create_source(kb_id, name, kind, &config)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn alter_source(kb_id: Option<&str>, name: Option<&str>, config: Option<Jsonb>) -> Result<(), ErrorReport> {
+    reported(|| {
+        let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
+        let config = required("config", value("config", config)?)?;
+        crate::sources::create_source::alter_source(kb_id, name, &config)
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_source(
+    kb_id: Option<&str>,
+    name: Option<&str>,
+    delete_documents: default!(Option<bool>, "true"),
+) -> Result<i64, ErrorReport> {
+    reported(|| {
+        let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
+        let delete_documents = required("delete_documents", delete_documents)?;
+        crate::sources::drop_source::drop_source(kb_id, name, delete_documents)
+    })
+}

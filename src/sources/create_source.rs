@@ -1,0 +1,95 @@
+//! kb.create_source and kb.alter_source.
+
+use super::config::{SourceConfig, SourceType};
+use super::sql::catalog;
+use super::sql::catalog::Source;
+use crate::builds::knowledge_bases;
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::pg::role::{acting_roles, as_owner, caller_is};
+use crate::pg::subtransaction::in_subtransaction;
+use crate::settings;
+use crate::tenants::quota;
+use kb_types::error::{Error, ObjectKind, Result};
+use kb_types::named::Named;
+use kb_types::quota::Thing;
+use kb_types::{id, sizes};
+use serde_json::Value;
+
+/// The shortest time between two runs.
+const SHORTEST: f64 = 1.0;
+
+/// Creates a source, or finds the same one. Returns its number.
+pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -> Result<i64> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    may_name_paths()?;
+    let mut problems = Vec::new();
+    problems.extend(id::problem(name, id::MAX_BYTES).map(|problem| format!("name: {problem}")));
+    // Ids of documents begin with the name and a slash: so no two sources have the same.
+    if name.contains('/') {
+        problems.push("name: it must not contain a slash".into());
+    }
+    let kind =
+        SourceType::one_of(type_name).map_err(|problem| problems.push(format!("type: {problem}"))).ok();
+    let config = check(&kb, config).map_err(|found| problems.extend(found)).ok();
+    let (Some(kind), Some(config), true) = (kind, config, problems.is_empty()) else {
+        return Err(Error::configuration(format!("source \"{name}\""), problems));
+    };
+    let (roles, oids) = acting_roles();
+    as_owner(|| {
+        let kb = knowledge_bases::lock(&kb)?;
+        if let Some(source) = catalog::by_name(kb.kb_no, name)? {
+            return match source.kind == kind && source.config == config.to_json() {
+                true => Ok(source.source_no),
+                false => Err(Error::AlreadyExists { what: ObjectKind::Source, id: name.into() }),
+            };
+        }
+        quota::check(&kb.tenant_id, Thing::AttachedTables)?;
+        quota::within(&kb.tenant_id, || catalog::insert(&kb, name, kind, &config, &roles, &oids))
+    })
+}
+
+/// Replaces the configuration of a source. Its documents are read again.
+pub fn alter_source(kb_id: &str, name: &str, config: &Value) -> Result<()> {
+    let kb = knowledge_bases::get_own(kb_id)?;
+    may_name_paths()?;
+    let config = check(&kb, config)
+        .map_err(|problems| Error::configuration(format!("source \"{name}\""), problems))?;
+    let (roles, oids) = acting_roles();
+    as_owner(|| {
+        let kb = knowledge_bases::lock(&kb)?;
+        let source = get(&kb, name)?;
+        quota::within(&kb.tenant_id, || catalog::update(source.source_no, &config, &roles, &oids))
+    })
+}
+
+/// The source of this name. Must run as the owner.
+pub fn get(kb: &KnowledgeBase, name: &str) -> Result<Source> {
+    catalog::by_name(kb.kb_no, name)?
+        .ok_or_else(|| Error::NotFound { what: ObjectKind::Source, id: name.into() })
+}
+
+/// A path decides which files the server reads.
+fn may_name_paths() -> Result<()> {
+    match caller_is("kb_admin") {
+        true => Ok(()),
+        false => Err(Error::Permission { problem: "naming the path of files requires kb_admin".into() }),
+    }
+}
+
+fn check(kb: &KnowledgeBase, config: &Value) -> Result<SourceConfig, Vec<String>> {
+    let config = SourceConfig::parse(config, &settings::source_dirs())?;
+    let mut problems = Vec::new();
+    if let Some(every) = &config.every {
+        match in_subtransaction(|| catalog::seconds(every)) {
+            Ok(seconds) if seconds >= SHORTEST => {}
+            Ok(_) => problems.push("config.every: must be a second or longer".to_string()),
+            Err(error) => problems.push(format!("config.every: {error}")),
+        }
+    }
+    let keys: Vec<&str> =
+        config.metadata.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+    problems.extend(kb.retrieval.key_problem(keys).map(|problem| format!("config.metadata: {problem}")));
+    let size = config.to_json().to_string().len();
+    problems.extend(sizes::problem(size, sizes::SOURCE).map(|problem| format!("config: as JSON {problem}")));
+    if problems.is_empty() { Ok(config) } else { Err(problems) }
+}

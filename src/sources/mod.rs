@@ -1,0 +1,19 @@
+//! Sources that a run lists and reads: folders, whose files are documents.
+//!
+//! A run is a job of kind `source` (`work/mod.rs`). It lists the source, compares what it lists with the
+//! documents that the source has, reads what is new or changed, and deletes documents that a listing which
+//! was read to its end no longer has. The state of a run is in kb.documents only: each document has the
+//! version of the file that was read (`version`), so that a run which was killed begins anew and finds what
+//! it has done. At most one run of a source is in progress, because it has one job.
+//!
+//! Attached tables are sources, too; they are in `tables/mod.rs`.
+
+mod api;
+mod config;
+mod create_source;
+mod drop_source;
+mod folder;
+mod sql;
+pub mod start_runs;
+pub mod upkeep;
+pub mod work;

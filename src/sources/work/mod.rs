@@ -1,0 +1,513 @@
+//! The kind of work that runs sources: lists, compares, reads, puts and deletes.
+//!
+//! Files are listed and read on a helper thread. What is put or deleted is written in short transactions,
+//! each of which holds the source, so that nothing is put for one that was dropped or altered. Several runs
+//! take turns.
+
+mod put_items;
+
+use super::config::{Cleanup, Pattern, SourceConfig, SourceType};
+use super::folder::{self, Content, Item, Listing};
+use super::sql::catalog::Source;
+use super::sql::{catalog, items};
+use crate::builds::runs;
+use crate::builds::runs::SourceCounts;
+use crate::jobs::queue;
+use crate::jobs::queue::Job;
+use crate::pg::txn;
+use crate::settings;
+use crate::work::{Event, HelperThread, Pauses, Progress, Work, Written, helper_thread};
+use kb_types::error::{Error, Result};
+use kb_types::{id, sizes};
+use put_items::{ReadItem, Unreadable};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Sources that are listed or read at the same time.
+const AT_ONCE: usize = 4;
+/// What is compared, and what is deleted, in one transaction.
+const COMPARED: usize = 1000;
+/// What is read and put together: at most so many files, and, but for a single one, so many bytes.
+const READ: usize = 64;
+const READ_BYTES: usize = 8 << 20;
+/// The pause after a lock was in the way, and before documents are looked at again that were locked.
+const BUSY: Duration = Duration::from_secs(1);
+const LOCKED: Duration = Duration::from_secs(5);
+
+/// What a run does next.
+enum Step {
+    Listing(HelperThread<Listing>),
+    Comparing,
+    Reading(HelperThread<Vec<ReadItem>>),
+    Putting(Vec<ReadItem>),
+    Failing,
+    /// Up to this document_id.
+    Deleting(i64),
+    Ending,
+}
+
+struct Run {
+    job: Job,
+    source: Source,
+    config: SourceConfig,
+    pattern: Pattern,
+    step: Step,
+    /// In the order of their paths.
+    listed: Vec<Item>,
+    /// How many of them are compared.
+    compared: usize,
+    /// Of what the listing has, and of what was deleted while it was read.
+    ids: HashSet<String>,
+    unreadable: Vec<Unreadable>,
+    /// How many could not be read, in all.
+    failed: i64,
+    /// What is wrong with the source as a whole.
+    problem: Option<String>,
+    is_complete: bool,
+    /// A document was locked: the job is done once more.
+    was_locked: bool,
+    /// Something was stored, so that the next run has less to do.
+    has_moved: bool,
+    waits_until: Option<Instant>,
+}
+
+#[derive(Default)]
+pub struct SourceWork {
+    claimed: VecDeque<Job>,
+    runs: Vec<Run>,
+}
+
+/// Why a step was not done.
+enum Stop {
+    /// The source was dropped, altered or moved: it is looked at anew.
+    Changed,
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Error(error)
+    }
+}
+
+impl Work for SourceWork {
+    fn kind(&self) -> &'static str {
+        "source"
+    }
+
+    fn take_up(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_wanted(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn wants_jobs(&self) -> bool {
+        self.claimed.is_empty() && self.runs.len() < AT_ONCE
+    }
+
+    fn full_embedders(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn take(&mut self, jobs: Vec<Job>) {
+        self.claimed.extend(jobs);
+    }
+
+    /// Begins to list the next source.
+    fn begin(&mut self, events: &mut Vec<Event>) -> Result<bool> {
+        if self.runs.len() >= AT_ONCE {
+            return Ok(false);
+        }
+        let Some(job) = self.claimed.pop_front() else { return Ok(false) };
+        match txn::in_txn(|| job.source_no.map_or(Ok(None), catalog::hold))
+            .and_then(|source| begin(&job, source))
+        {
+            Ok(Some(run)) => self.runs.push(run),
+            // The source was dropped, with its job.
+            Ok(None) => drop(txn::in_txn(|| queue::finish(std::slice::from_ref(&job)))?),
+            Err(error) if error.is_lock() => events.push(Event::GivenBack { jobs: vec![job], delay: BUSY }),
+            Err(error) => events.push(Event::failed(job, error)),
+        }
+        Ok(true)
+    }
+
+    fn collect(&mut self) -> Result<Progress> {
+        Ok(Progress::Nothing)
+    }
+
+    /// Does a step of each run that can go on.
+    fn settle(&mut self, events: &mut Vec<Event>) -> Result<bool> {
+        let (mut moved, mut runs) = (false, Vec::with_capacity(self.runs.len()));
+        for mut run in std::mem::take(&mut self.runs) {
+            if run.waits_until.is_some_and(|until| Instant::now() < until) {
+                runs.push(run);
+                continue;
+            }
+            run.waits_until = None;
+            match run.go_on() {
+                Ok(Went::Nowhere) => runs.push(run),
+                Ok(Went::On) => {
+                    moved = true;
+                    runs.push(run);
+                }
+                Ok(Went::ToTheEnd) => moved = true,
+                Ok(Went::Again) => events.push(Event::GivenBack { jobs: vec![run.job], delay: LOCKED }),
+                Err(Stop::Changed) => {
+                    events.push(Event::GivenBack { jobs: vec![run.job], delay: Duration::ZERO });
+                }
+                Err(Stop::Error(error)) if error.is_conflict() => {
+                    run.waits_until = Some(Instant::now() + BUSY);
+                    runs.push(run);
+                }
+                Err(Stop::Error(error)) => events.push(Event::failed(run.job, error)),
+            }
+        }
+        self.runs = runs;
+        Ok(moved)
+    }
+
+    fn ask_models(&mut self, _may_begin: bool, _pauses: &Pauses, _events: &mut Vec<Event>) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn write(&mut self, _events: &mut Vec<Event>) -> Result<()> {
+        Ok(())
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        self.claimed.iter().chain(self.runs.iter().map(|run| &run.job)).cloned().collect()
+    }
+
+    fn coming(&self) -> HashSet<i64> {
+        HashSet::new()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.claimed.is_empty() && self.runs.is_empty()
+    }
+
+    /// A worker that has to leave first stores something of each run, so that runs come to an end however
+    /// often that happens.
+    fn is_preparing(&self) -> bool {
+        self.runs.iter().any(|run| !run.has_moved)
+    }
+
+    fn is_prepared(&mut self) -> bool {
+        self.runs.iter_mut().any(|run| match &mut run.step {
+            Step::Listing(listing) => listing.is_done(),
+            Step::Reading(read) => read.is_done(),
+            _ => run.waits_until.is_none(),
+        })
+    }
+
+    fn clear(&mut self) {
+        self.claimed.clear();
+        // Threads that list or read end by themselves, and nobody takes what they found.
+        self.runs.clear();
+    }
+
+    fn lock_current(&self, _keys: &[(i64, i64)]) -> Result<HashSet<i64>> {
+        Ok(HashSet::new())
+    }
+
+    fn finish(&self, _done: &[&Written], _blocked: &HashSet<i64>) -> Result<Vec<Job>> {
+        Ok(Vec::new())
+    }
+
+    fn lock(&self, job: &Job) -> Result<bool> {
+        match job.source_no.map_or(Ok(None), catalog::hold) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_lock() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn fail(&self, job: &Job, text: &str, _sqlstate: &str) -> Result<()> {
+        let Some(source) = job.source_no.map_or(Ok(None), catalog::hold)? else { return Ok(()) };
+        catalog::set_listed(source.source_no, job.run_no, false, Some(text))?;
+        job.run_no.map_or(Ok(()), |run_no| runs::warn(run_no, &format!("{}: {text}", source.name)))
+    }
+}
+
+/// How far a run came.
+enum Went {
+    Nowhere,
+    On,
+    ToTheEnd,
+    /// The job is to be done once more.
+    Again,
+}
+
+fn begin(job: &Job, source: Option<Source>) -> Result<Option<Run>> {
+    let Some(source) = source else { return Ok(None) };
+    let dirs = settings::source_dirs();
+    let invalid = |problems: Vec<String>| Error::State {
+        problem: problems.join("; "),
+        hint: "Change the source (kb.alter_source), or kb.source_dirs in the server's configuration file."
+            .into(),
+    };
+    let config = SourceConfig::parse(&source.config, &dirs).map_err(invalid)?;
+    let pattern = Pattern::parse(&config.path, &dirs).map_err(|problem| invalid(vec![problem]))?;
+    let listed = pattern.clone();
+    let listing = helper_thread::begin(move || folder::list(&listed))?;
+    Ok(Some(Run {
+        job: job.clone(),
+        source,
+        config,
+        pattern,
+        step: Step::Listing(listing),
+        listed: Vec::new(),
+        compared: 0,
+        ids: HashSet::new(),
+        unreadable: Vec::new(),
+        failed: 0,
+        problem: None,
+        is_complete: false,
+        was_locked: false,
+        has_moved: false,
+        waits_until: None,
+    }))
+}
+
+impl Run {
+    fn go_on(&mut self) -> Result<Went, Stop> {
+        match &mut self.step {
+            Step::Listing(listing) => {
+                let Some(listing) = listing.take() else { return Ok(Went::Nowhere) };
+                self.take_listing(listing?);
+                self.step = Step::Comparing;
+            }
+            Step::Comparing => self.compare()?,
+            Step::Reading(read) => {
+                let Some(read) = read.take() else { return Ok(Went::Nowhere) };
+                self.step = Step::Putting(read?);
+            }
+            Step::Putting(_) => {
+                self.put()?;
+                self.step = Step::Comparing;
+            }
+            Step::Failing => self.fail_some()?,
+            Step::Deleting(after) => {
+                let after = *after;
+                self.delete_some(after)?;
+            }
+            Step::Ending => {
+                self.end()?;
+                return Ok(if self.was_locked { Went::Again } else { Went::ToTheEnd });
+            }
+        }
+        Ok(Went::On)
+    }
+
+    /// The external_id of a file. Its name begins with the source's, so that no two sources, and no two
+    /// directories, have the same.
+    fn id_of(&self, path: &str) -> String {
+        format!("{}/{path}", self.source.name)
+    }
+
+    fn take_listing(&mut self, listing: Listing) {
+        let Listing { items, failed, problem } = listing;
+        self.is_complete = problem.is_none();
+        self.problem = match problem {
+            Some(problem) => Some(format!("{problem}; no document was deleted")),
+            None if items.is_empty() && failed.is_empty() => {
+                Some(format!("no file matches \"{}\"", self.config.path))
+            }
+            None => None,
+        };
+        for (path, problem) in failed {
+            self.note_unreadable(self.id_of(&path), |external_id| Error::Document { external_id, problem });
+        }
+        for item in items {
+            let external_id = self.id_of(&item.path);
+            match id::problem(&external_id, id::MAX_EXTERNAL_BYTES) {
+                None => {
+                    self.ids.insert(external_id);
+                    self.listed.push(item);
+                }
+                Some(problem) => {
+                    let problem = format!("its path is too long: {problem}");
+                    self.note_unreadable(external_id, |external_id| Error::Document { external_id, problem });
+                }
+            }
+        }
+    }
+
+    /// Notes what is listed as failed. A path that is too long is cut, and told from others by a hash.
+    fn note_unreadable(&mut self, external_id: String, error: impl FnOnce(String) -> Error) {
+        let hash = || blake3::hash(external_id.as_bytes()).to_hex()[..16].to_string();
+        let external_id = match external_id.len() > id::MAX_EXTERNAL_BYTES {
+            true => format!("{}… {}", sizes::cut(&external_id, id::MAX_EXTERNAL_BYTES - 32), hash()),
+            false => external_id,
+        };
+        self.failed += 1;
+        // A name of which two are the same is listed once.
+        if self.ids.insert(external_id.clone()) {
+            let error = error(external_id.clone());
+            self.unreadable.push(Unreadable { external_id, error });
+        }
+    }
+
+    /// Runs `work` in a transaction, in which the source stays as it is.
+    fn in_txn<T>(&mut self, work: impl FnOnce(&mut Run) -> Result<T>) -> Result<T, Stop> {
+        let done = txn::in_txn(|| match catalog::hold(self.source.source_no)? {
+            Some(source) if source == self.source => work(self).map(Some),
+            _ => Ok(None),
+        })?;
+        done.ok_or(Stop::Changed)
+    }
+
+    fn count(&self, counts: SourceCounts) -> Result<()> {
+        match self.job.run_no {
+            Some(run_no) if counts != SourceCounts::default() => runs::count_source(run_no, counts),
+            _ => Ok(()),
+        }
+    }
+
+    /// Compares the next files with the documents, and begins to read those that are new or changed.
+    fn compare(&mut self) -> Result<(), Stop> {
+        if self.compared >= self.listed.len() {
+            self.step = Step::Failing;
+            return Ok(());
+        }
+        let end = self.listed.len().min(self.compared + COMPARED);
+        let ids: Vec<String> =
+            self.listed[self.compared..end].iter().map(|item| self.id_of(&item.path)).collect();
+        let known = self.in_txn(|run| items::known(&run.source, &ids))?;
+        let known: HashMap<String, Option<String>> =
+            known.into_iter().map(|known| (known.external_id, known.version)).collect();
+        let is_unchanged = |item: &Item, id: &String| {
+            self.config.cleanup != Cleanup::Full
+                && known.get(id).and_then(Option::as_ref).is_some_and(|version| *version == item.version)
+        };
+        let mut wanted: Vec<(String, String)> = Vec::new();
+        let (mut bytes, mut compared) = (0, self.compared);
+        for (item, id) in self.listed[self.compared..end].iter().zip(ids) {
+            if !is_unchanged(item, &id) {
+                let size =
+                    item.version.split(' ').next().and_then(|size| size.parse().ok()).unwrap_or(0usize);
+                let size = size.min(settings::max_document_size());
+                if !wanted.is_empty() && (wanted.len() == READ || bytes + size > READ_BYTES) {
+                    break;
+                }
+                bytes += size;
+                wanted.push((id, item.path.clone()));
+            }
+            compared += 1;
+        }
+        if !wanted.is_empty() {
+            let (root, most) = (self.pattern.root.clone(), settings::max_document_size());
+            let read = helper_thread::begin(move || {
+                let read = |(external_id, path): (String, String)| {
+                    let content = folder::read(&root, &path, most);
+                    ReadItem { external_id, path, content }
+                };
+                wanted.into_iter().map(read).collect()
+            })?;
+            self.step = Step::Reading(read);
+        }
+        self.compared = compared;
+        Ok(())
+    }
+
+    fn put(&mut self) -> Result<(), Stop> {
+        let Step::Putting(read) = std::mem::replace(&mut self.step, Step::Comparing) else { return Ok(()) };
+        let put = self.in_txn(|run| {
+            let put = put_items::put(run, &read)?;
+            run.count(put.counts)?;
+            Ok(put)
+        });
+        let put = match put {
+            Ok(put) => put,
+            Err(stop) => {
+                self.step = Step::Putting(read);
+                return Err(stop);
+            }
+        };
+        self.has_moved |= put.has_moved;
+        self.was_locked |= put.was_locked;
+        self.failed += put.failed;
+        if let Some(problem) = put.problem {
+            self.problem.get_or_insert(problem);
+        }
+        for external_id in put.gone {
+            self.ids.remove(&external_id);
+        }
+        Ok(())
+    }
+
+    /// Lists the next of what was found unreadable when the source was listed.
+    fn fail_some(&mut self) -> Result<(), Stop> {
+        if self.unreadable.is_empty() {
+            let deletes = self.is_complete && self.config.cleanup != Cleanup::None;
+            self.step = if deletes { Step::Deleting(0) } else { Step::Ending };
+            return Ok(());
+        }
+        let some: Vec<Unreadable> = self.unreadable.iter().take(COMPARED).cloned().collect();
+        let put = self.in_txn(|run| {
+            let put = put_items::fail(run, &some)?;
+            run.count(put.counts)?;
+            Ok(put)
+        })?;
+        self.unreadable.drain(..some.len());
+        self.was_locked |= put.was_locked;
+        if let Some(problem) = put.problem {
+            self.problem.get_or_insert(problem);
+        }
+        Ok(())
+    }
+
+    /// Deletes those of the next documents that the listing does not have.
+    fn delete_some(&mut self, after: i64) -> Result<(), Stop> {
+        let (last, was_locked) = self.in_txn(|run| {
+            let documents = items::after(run.source.source_no, after, COMPARED)?;
+            let last = documents.last().map(|document| document.document_id);
+            let gone = documents.iter().filter(|document| !run.ids.contains(&document.external_id));
+            let gone: Vec<i64> = gone.map(|document| document.document_id).collect();
+            if gone.is_empty() {
+                return Ok((last, false));
+            }
+            let deleted = items::delete(&gone)?;
+            queue::delete(run.source.kb_no, &run.source.tenant_id, &deleted)?;
+            let number = deleted.len() as i64;
+            run.count(SourceCounts { deleted: number, skipped: -number, ..SourceCounts::default() })?;
+            Ok((last, deleted.len() < gone.len()))
+        })?;
+        self.was_locked |= was_locked;
+        self.step = last.map_or(Step::Ending, Step::Deleting);
+        Ok(())
+    }
+
+    /// Ends the job, unless the source was enqueued again meanwhile.
+    fn end(&mut self) -> Result<(), Stop> {
+        if self.was_locked {
+            return Ok(());
+        }
+        self.in_txn(|run| {
+            if queue::finish(std::slice::from_ref(&run.job))?.is_empty() {
+                return Ok(());
+            }
+            let problem = run.problem.as_deref();
+            catalog::set_listed(run.source.source_no, run.job.run_no, run.is_complete, problem)?;
+            run.count(SourceCounts { failed: run.failed, skipped: -run.failed, ..SourceCounts::default() })?;
+            match (run.job.run_no, problem) {
+                (Some(run_no), Some(problem)) => {
+                    runs::warn(run_no, &format!("{}: {problem}", run.source.name))
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    /// The type as which the files are put; None: it is found out.
+    fn content_type(&self) -> Option<String> {
+        (self.source.kind == SourceType::MarkdownGlob).then(|| "text/markdown".to_string())
+    }
+}
+
+/// The content of a file that was read, if it was.
+fn is_gone(content: &Content) -> bool {
+    matches!(content, Content::Gone)
+}
