@@ -11,7 +11,7 @@ fn pdf(objects: &[Vec<u8>], trailer: &str) -> Vec<u8> {
     let mut table = String::from("0000000000 65535 f \n");
     for (number, object) in (1..).zip(objects) {
         writeln!(table, "{:010} 00000 n ", bytes.len()).unwrap();
-        write!(bytes, "{number} 0 obj\n").unwrap();
+        writeln!(bytes, "{number} 0 obj").unwrap();
         bytes.extend(object);
         bytes.extend(b"\nendobj\n");
     }
@@ -60,7 +60,7 @@ fn pages(contents: &[Vec<u8>]) -> Vec<u8> {
 /// The content of a page: texts with their size and place.
 fn text(pieces: &[(u32, u32, u32, &str)]) -> Vec<u8> {
     let content = pieces.iter().fold(String::new(), |mut content, (size, x, y, text)| {
-        write!(content, "BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET\n").unwrap();
+        writeln!(content, "BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET").unwrap();
         content
     });
     stream("", content.as_bytes())
@@ -111,7 +111,11 @@ fn a_larger_line_is_a_heading_and_markup_is_escaped() {
     ])]))
     .unwrap();
     assert!(found.text.contains("# Leave of absence"), "{}", found.text);
-    assert!(found.text.contains(r"\*your* manager") && found.text.contains(r"\<b>first\</b>"), "{}", found.text);
+    assert!(
+        found.text.contains(r"\*your* manager") && found.text.contains(r"\<b>first\</b>"),
+        "{}",
+        found.text
+    );
 }
 
 #[test]
