@@ -13,7 +13,7 @@ const ROLES: &[&str] = &["reader", "writer", "admin", "boss", "postgres"];
 
 /// A cluster with a database of `boss` that has some of everything, and a session of a superuser.
 fn fixture() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
+    let cluster = Cluster::start(&["kb.source_dirs = '/nowhere'"])?;
     let mut postgres = cluster.connect("postgres");
     postgres.run("CREATE ROLE boss LOGIN");
     postgres.run(&format!("CREATE DATABASE {DATABASE} OWNER boss"));
@@ -54,6 +54,7 @@ fn fixture() -> Option<(Cluster, Db)> {
         }
     }
     db.run(surface::ATTACHED);
+    db.run(r#"SELECT kb.create_source('k', 'folder', 'files', '{"path": "*"}')"#);
     db.run_and_wait("k", "SELECT kb.ingest('k')");
     let chunked = "kb.documents d JOIN kb.knowledge_bases k USING (kb_no) WHERE k.id = 'words'
         AND EXISTS (SELECT FROM kb.chunks c WHERE c.document_id = d.document_id)";
