@@ -216,7 +216,7 @@ COMMENT ON FUNCTION kb.wait(text, double precision) IS
 COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
     'Waits until a run of kb.ingest has ended.';
 COMMENT ON FUNCTION kb.health() IS
-    'Reports the state of pgvector, preload, gateway, providers, documents, failures, sources, tables, indexes, recall, grants, worker, processes and models: what is wrong, and what to do about it.';
+    'Reports the state of pgvector, preload, gateway, providers, documents, failures, sources, tables, indexes, recall, grants, worker, processes, models and extractor: what is wrong, and what to do about it.';
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
     'Makes the rows of a table documents of a knowledge base, and keeps them up to date. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that supply these properties. replicated: whether to include rows that logical replication writes. json_fields: the values of JSON columns that make up the text ({include, exclude}, lists of paths), and those for rows of other types ({type_column, types}). adopt: a column with vectors that the embedder''s model has made of the existing rows; a row that becomes a single chunk is not embedded again. The primary key is the external_id. For a table that is already attached, changes how it is read. Returns the source_no. Requires kb_writer and ownership of the table.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
