@@ -1,6 +1,6 @@
 //! kb.create_source and kb.alter_source.
 
-use super::config::{SourceConfig, SourceType};
+use super::config::{Allowed, SourceConfig, SourceType};
 use super::sql::catalog;
 use super::sql::catalog::Source;
 use crate::builds::knowledge_bases;
@@ -30,7 +30,7 @@ pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -
     }
     let kind =
         SourceType::one_of(type_name).map_err(|problem| problems.push(format!("type: {problem}"))).ok();
-    let config = check(&kb, config).map_err(|found| problems.extend(found)).ok();
+    let config = kind.and_then(|kind| check(&kb, kind, config).map_err(|found| problems.extend(found)).ok());
     let (Some(kind), Some(config), true) = (kind, config, problems.is_empty()) else {
         return Err(Error::configuration(format!("source \"{name}\""), problems));
     };
@@ -52,7 +52,8 @@ pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -
 pub fn alter_source(kb_id: &str, name: &str, config: &Value) -> Result<()> {
     let kb = knowledge_bases::get_own(kb_id)?;
     may_name_paths()?;
-    let config = check(&kb, config)
+    let kind = as_owner(|| get(&kb, name))?.kind;
+    let config = check(&kb, kind, config)
         .map_err(|problems| Error::configuration(format!("source \"{name}\""), problems))?;
     let (roles, oids) = acting_roles();
     as_owner(|| {
@@ -76,8 +77,13 @@ fn may_name_paths() -> Result<()> {
     }
 }
 
-fn check(kb: &KnowledgeBase, config: &Value) -> Result<SourceConfig, Vec<String>> {
-    let config = SourceConfig::parse(config, &settings::source_dirs())?;
+/// What the server's settings allow.
+pub fn allowed() -> Allowed {
+    Allowed { dirs: settings::source_dirs(), max_size: settings::max_document_size() }
+}
+
+fn check(kb: &KnowledgeBase, kind: SourceType, config: &Value) -> Result<SourceConfig, Vec<String>> {
+    let config = SourceConfig::parse(kind, config, &allowed())?;
     let mut problems = Vec::new();
     if let Some(every) = &config.every {
         match in_subtransaction(|| catalog::seconds(every)) {

@@ -6,10 +6,14 @@
 //! for one that has just taken the place of a regular file, which is opened without waiting (O_NONBLOCK) and
 //! closed.
 
-use super::config::Pattern;
+use super::config::{Allowed, SourceType};
+use super::pattern::Pattern;
+use super::reader::{Content, Found, Item, Listing, READ_BYTES, Reader, Wanted};
+use kb_types::json_reader::Fields;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use serde_json::{Map, Value, json};
 use std::ffi::{CStr, OsStr};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
@@ -31,40 +35,74 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
 
-/// A regular file that the pattern matches.
+/// The configuration of a source of type files or markdown_glob.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Item {
-    /// Relative to the allowed directory.
-    pub path: String,
-    /// What changes when the file changes.
-    pub version: String,
+pub struct FolderConfig {
+    path: String,
+    is_markdown: bool,
 }
 
-#[derive(Debug, Default)]
-pub struct Listing {
-    pub items: Vec<Item>,
-    /// What matches but cannot be a document: its path, with U+FFFD for what is no UTF-8, and why.
-    pub failed: Vec<(String, String)>,
-    /// Why the listing was not read to its end; the first reason.
-    pub problem: Option<String>,
+/// Files beneath an allowed directory.
+pub struct Folder {
+    config: FolderConfig,
+    pattern: Pattern,
+    max_size: usize,
 }
 
-/// A file as it was read.
-#[derive(Debug, PartialEq)]
-pub enum Content {
-    /// It no longer exists.
-    Gone,
-    Unreadable(String),
-    TooLarge(usize),
-    /// The version is '' if the file may have changed meanwhile.
-    Read {
-        bytes: Vec<u8>,
-        version: String,
-    },
+impl FolderConfig {
+    pub fn parse(kind: SourceType, fields: &mut Fields, allowed: &Allowed) -> FolderConfig {
+        let path = fields.required_text("path");
+        if !path.is_empty()
+            && let Err(problem) = Pattern::parse(&path, &allowed.dirs)
+        {
+            fields.problem("path", problem);
+        }
+        FolderConfig { path, is_markdown: kind == SourceType::MarkdownGlob }
+    }
+
+    pub fn to_json(&self) -> Map<String, Value> {
+        Map::from_iter([("path".to_string(), json!(self.path))])
+    }
+
+    pub fn reader(&self, allowed: &Allowed) -> Result<Folder, String> {
+        let pattern =
+            Pattern::parse(&self.path, &allowed.dirs).map_err(|problem| format!("config.path: {problem}"))?;
+        Ok(Folder { config: self.clone(), pattern, max_size: allowed.max_size })
+    }
+}
+
+impl Reader for Folder {
+    fn list(&self) -> Listing {
+        list(&self.pattern)
+    }
+
+    fn read(&self, wanted: &[Wanted]) -> Vec<Content> {
+        let (mut read, mut bytes) = (Vec::new(), 0);
+        for item in wanted {
+            if bytes > 0 && bytes + item.size > READ_BYTES {
+                break;
+            }
+            let mut content = read_file(&self.pattern.root, &item.path, self.max_size);
+            if let Content::Read(found) = &mut content {
+                bytes += found.bytes.len();
+                found.content_type = self.config.is_markdown.then(|| "text/markdown".to_string());
+            }
+            read.push(content);
+        }
+        read
+    }
+
+    fn uri(&self, path: &str) -> String {
+        path.to_string()
+    }
+
+    fn nothing(&self) -> String {
+        format!("no file matches \"{}\"", self.config.path)
+    }
 }
 
 /// Lists the files that a pattern matches, in the order of their paths.
-pub fn list(pattern: &Pattern) -> Listing {
+fn list(pattern: &Pattern) -> Listing {
     let mut listing = Listing::default();
     match open_directory(&pattern.root, pattern.fixed.iter().map(|name| OsStr::new(name.as_str()))) {
         Ok(directory) => {
@@ -86,7 +124,7 @@ pub fn list(pattern: &Pattern) -> Listing {
 }
 
 /// Reads a file of at most `most` bytes.
-pub fn read(root: &str, path: &str, most: usize) -> Content {
+fn read_file(root: &str, path: &str, most: usize) -> Content {
     match try_read(root, path, most) {
         Ok(content) => content,
         Err(Errno::NOENT) => Content::Gone,
@@ -118,7 +156,8 @@ fn try_read(root: &str, path: &str, most: usize) -> Result<Content, Errno> {
     let after = rustix::fs::fstat(&file)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64);
     let is_settled = version(&before) == version(&after) && now - (after.st_ctime as i64) > SETTLED;
-    Ok(Content::Read { bytes, version: if is_settled { version(&after) } else { String::new() } })
+    let version = if is_settled { version(&after) } else { String::new() };
+    Ok(Content::Read(Found { bytes, version, ..Found::default() }))
 }
 
 /// Opens a directory below the root, which the configuration file names, so that links to the root itself are
@@ -206,7 +245,8 @@ fn take(pattern: &Pattern, path: &[u8], stat: &Stat, listing: &mut Listing) {
     let problem = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => match std::str::from_utf8(path) {
             Ok(path) => {
-                listing.items.push(Item { path: path.to_string(), version: version(stat) });
+                let size = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
+                listing.items.push(Item { path: path.to_string(), version: Some(version(stat)), size });
                 return;
             }
             Err(_) => "its name is not UTF-8",

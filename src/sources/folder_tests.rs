@@ -45,7 +45,7 @@ fn links_and_special_files_are_neither_followed_nor_opened() {
     assert_eq!(failed, ["fifo.md", "link.md"]);
     // Had they taken the place of files since: an open of the fifo would wait for ever.
     for path in ["link.md", "up/secret.md", "fifo.md", "a"] {
-        assert!(matches!(read(&root, path, 100), Content::Unreadable(_)), "{path}");
+        assert!(matches!(read_file(&root, path, 100), Content::Unreadable(_)), "{path}");
     }
     assert!(listed(&root, "up/*.md").problem.is_some());
 }
@@ -53,15 +53,15 @@ fn links_and_special_files_are_neither_followed_nor_opened() {
 #[test]
 fn a_file_has_its_bytes_and_a_limit() {
     let (_dir, root) = folder();
-    assert!(matches!(read(&root, "x.md", 4), Content::Read { bytes, .. } if bytes == b"x.md"));
-    assert_eq!(read(&root, "x.md", 3), Content::TooLarge(4));
-    assert_eq!(read(&root, "gone.md", 3), Content::Gone);
+    assert!(matches!(read_file(&root, "x.md", 4), Content::Read(found) if found.bytes == b"x.md"));
+    assert_eq!(read_file(&root, "x.md", 3), Content::TooLarge(4));
+    assert_eq!(read_file(&root, "gone.md", 3), Content::Gone);
 }
 
 #[test]
 fn a_file_that_was_just_written_is_read_again() {
     let (_dir, root) = folder();
-    assert!(matches!(read(&root, "x.md", 4), Content::Read { version, .. } if version.is_empty()));
+    assert!(matches!(read_file(&root, "x.md", 4), Content::Read(found) if found.version.is_empty()));
 }
 
 #[test]

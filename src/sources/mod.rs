@@ -13,6 +13,8 @@ mod config;
 mod create_source;
 mod drop_source;
 mod folder;
+mod pattern;
+mod reader;
 mod sql;
 pub mod start_runs;
 pub mod upkeep;

@@ -1,13 +1,14 @@
 //! The kind of work that runs sources: lists, compares, reads, puts and deletes.
 //!
-//! Files are listed and read on a helper thread. What is put or deleted is written in short transactions,
+//! Items are listed and read on a helper thread (`reader.rs`). What is put or deleted is written in short transactions,
 //! each of which holds the source, so that nothing is put for one that was dropped or altered. Several runs
 //! take turns.
 
 mod put_items;
 
-use super::config::{Cleanup, Pattern, SourceConfig, SourceType};
-use super::folder::{self, Content, Item, Listing};
+use super::config::{Cleanup, SourceConfig};
+use super::create_source::allowed;
+use super::reader::{Content, Item, Listing, READ_BYTES, Reader, Wanted};
 use super::sql::catalog::Source;
 use super::sql::{catalog, items};
 use crate::builds::runs;
@@ -15,21 +16,20 @@ use crate::builds::runs::SourceCounts;
 use crate::jobs::queue;
 use crate::jobs::queue::Job;
 use crate::pg::txn;
-use crate::settings;
 use crate::work::{Event, HelperThread, Pauses, Progress, Work, Written, helper_thread};
 use kb_types::error::{Error, Result};
 use kb_types::{id, sizes};
 use put_items::{ReadItem, Unreadable};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Sources that are listed or read at the same time.
 const AT_ONCE: usize = 4;
 /// What is compared, and what is deleted, in one transaction.
 const COMPARED: usize = 1000;
-/// What is read and put together: at most so many files, and, but for a single one, so many bytes.
+/// What is read and put together at most.
 const READ: usize = 64;
-const READ_BYTES: usize = 8 << 20;
 /// The pause after a lock was in the way, and before documents are looked at again that were locked.
 const BUSY: Duration = Duration::from_secs(1);
 const LOCKED: Duration = Duration::from_secs(5);
@@ -38,7 +38,8 @@ const LOCKED: Duration = Duration::from_secs(5);
 enum Step {
     Listing(HelperThread<Listing>),
     Comparing,
-    Reading(HelperThread<Vec<ReadItem>>),
+    /// What is read, and how many are compared once all of it is.
+    Reading(HelperThread<(Vec<Wanted>, Vec<Content>)>, usize),
     Putting(Vec<ReadItem>),
     Failing,
     /// Up to this document_id.
@@ -50,9 +51,8 @@ struct Run {
     job: Job,
     source: Source,
     config: SourceConfig,
-    pattern: Pattern,
+    reader: Arc<dyn Reader>,
     step: Step,
-    /// In the order of their paths.
     listed: Vec<Item>,
     /// How many of them are compared.
     compared: usize,
@@ -197,7 +197,7 @@ impl Work for SourceWork {
     fn is_prepared(&mut self) -> bool {
         self.runs.iter_mut().any(|run| match &mut run.step {
             Step::Listing(listing) => listing.is_done(),
-            Step::Reading(read) => read.is_done(),
+            Step::Reading(read, _) => read.is_done(),
             _ => run.waits_until.is_none(),
         })
     }
@@ -242,21 +242,21 @@ enum Went {
 
 fn begin(job: &Job, source: Option<Source>) -> Result<Option<Run>> {
     let Some(source) = source else { return Ok(None) };
-    let dirs = settings::source_dirs();
+    let allowed = allowed();
     let invalid = |problems: Vec<String>| Error::State {
         problem: problems.join("; "),
         hint: "Change the source (kb.alter_source), or kb.source_dirs in the server's configuration file."
             .into(),
     };
-    let config = SourceConfig::parse(&source.config, &dirs).map_err(invalid)?;
-    let pattern = Pattern::parse(&config.path, &dirs).map_err(|problem| invalid(vec![problem]))?;
-    let listed = pattern.clone();
-    let listing = helper_thread::begin(move || folder::list(&listed))?;
+    let config = SourceConfig::parse(source.kind, &source.config, &allowed).map_err(invalid)?;
+    let reader = config.reader(&allowed).map_err(|problem| invalid(vec![problem]))?;
+    let of = Arc::clone(&reader);
+    let listing = helper_thread::begin(move || of.list())?;
     Ok(Some(Run {
         job: job.clone(),
         source,
         config,
-        pattern,
+        reader,
         step: Step::Listing(listing),
         listed: Vec::new(),
         compared: 0,
@@ -280,9 +280,10 @@ impl Run {
                 self.step = Step::Comparing;
             }
             Step::Comparing => self.compare()?,
-            Step::Reading(read) => {
+            Step::Reading(read, end) => {
                 let Some(read) = read.take() else { return Ok(Went::Nowhere) };
-                self.step = Step::Putting(read?);
+                let ((wanted, contents), end) = (read?, *end);
+                self.take_read(wanted, contents, end);
             }
             Step::Putting(_) => {
                 self.put()?;
@@ -301,7 +302,7 @@ impl Run {
         Ok(Went::On)
     }
 
-    /// The external_id of a file. Its name begins with the source's, so that no two sources, and no two
+    /// The external_id of an item. Its name begins with the source's, so that no two sources, and no two
     /// directories, have the same.
     fn id_of(&self, path: &str) -> String {
         format!("{}/{path}", self.source.name)
@@ -312,9 +313,7 @@ impl Run {
         self.is_complete = problem.is_none();
         self.problem = match problem {
             Some(problem) => Some(format!("{problem}; no document was deleted")),
-            None if items.is_empty() && failed.is_empty() => {
-                Some(format!("no file matches \"{}\"", self.config.path))
-            }
+            None if items.is_empty() && failed.is_empty() => Some(self.reader.nothing()),
             None => None,
         };
         for (path, problem) in failed {
@@ -378,38 +377,45 @@ impl Run {
         let known = self.in_txn(|run| items::known(&run.source, &ids))?;
         let known: HashMap<String, Option<String>> =
             known.into_iter().map(|known| (known.external_id, known.version)).collect();
-        let is_unchanged = |item: &Item, id: &String| {
-            self.config.cleanup != Cleanup::Full
-                && known.get(id).and_then(Option::as_ref).is_some_and(|version| *version == item.version)
-        };
-        let mut wanted: Vec<(String, String)> = Vec::new();
+        let is_full = self.config.cleanup == Cleanup::Full;
+        let mut wanted: Vec<Wanted> = Vec::new();
         let (mut bytes, mut compared) = (0, self.compared);
         for (item, id) in self.listed[self.compared..end].iter().zip(ids) {
-            if !is_unchanged(item, &id) {
-                let size =
-                    item.version.split(' ').next().and_then(|size| size.parse().ok()).unwrap_or(0usize);
-                let size = size.min(settings::max_document_size());
-                if !wanted.is_empty() && (wanted.len() == READ || bytes + size > READ_BYTES) {
+            let known = known.get(&id).cloned().flatten().filter(|_| !is_full);
+            if known.is_none() || known != item.version {
+                if !wanted.is_empty() && (wanted.len() == READ || bytes + item.size > READ_BYTES) {
                     break;
                 }
-                bytes += size;
-                wanted.push((id, item.path.clone()));
+                bytes += item.size;
+                wanted.push(Wanted { path: item.path.clone(), known, size: item.size });
             }
             compared += 1;
         }
-        if !wanted.is_empty() {
-            let (root, most) = (self.pattern.root.clone(), settings::max_document_size());
-            let read = helper_thread::begin(move || {
-                let read = |(external_id, path): (String, String)| {
-                    let content = folder::read(&root, &path, most);
-                    ReadItem { external_id, path, content }
-                };
-                wanted.into_iter().map(read).collect()
-            })?;
-            self.step = Step::Reading(read);
+        if wanted.is_empty() {
+            self.compared = compared;
+            return Ok(());
         }
-        self.compared = compared;
+        let reader = Arc::clone(&self.reader);
+        let read = helper_thread::begin(move || {
+            let contents = reader.read(&wanted);
+            (wanted, contents)
+        })?;
+        self.step = Step::Reading(read, compared);
         Ok(())
+    }
+
+    /// Takes what was read. If that is not all, the rest is compared, and read, once more.
+    fn take_read(&mut self, wanted: Vec<Wanted>, contents: Vec<Content>, end: usize) {
+        self.compared = match wanted.get(contents.len()) {
+            Some(next) => self.listed.partition_point(|item| item.path < next.path),
+            None => end,
+        };
+        let items = wanted.into_iter().zip(contents).map(|(wanted, content)| ReadItem {
+            external_id: self.id_of(&wanted.path),
+            path: wanted.path,
+            content,
+        });
+        self.step = Step::Putting(items.collect());
     }
 
     fn put(&mut self) -> Result<(), Stop> {
@@ -500,14 +506,4 @@ impl Run {
             }
         })
     }
-
-    /// The type as which the files are put; None: it is found out.
-    fn content_type(&self) -> Option<String> {
-        (self.source.kind == SourceType::MarkdownGlob).then(|| "text/markdown".to_string())
-    }
-}
-
-/// The content of a file that was read, if it was.
-fn is_gone(content: &Content) -> bool {
-    matches!(content, Content::Gone)
 }

@@ -1,8 +1,9 @@
 //! Puts what was read of a source, or lists it as failed, in the transaction of the caller.
 
-use super::super::folder;
+use super::super::reader;
+use super::super::reader::Found;
 use super::super::sql::items;
-use super::{Run, is_gone};
+use super::Run;
 use crate::builds::runs::SourceCounts;
 use crate::documents::new_document;
 use crate::documents::new_document::{Content, GivenDocument};
@@ -21,11 +22,11 @@ use kb_types::{Json, sizes};
 /// What kb.sources and the run say if documents of others have the ids.
 const TAKEN: &str = "documents that do not come from this source have the names of its files as their external_id, and remain unchanged";
 
-/// A file that was read.
+/// An item that was read.
 pub struct ReadItem {
     pub external_id: String,
     pub path: String,
-    pub content: folder::Content,
+    pub content: reader::Content,
 }
 
 /// Something that cannot become a document.
@@ -44,7 +45,7 @@ pub struct Put {
     /// How many could not be put. They are counted when the run ends.
     pub failed: i64,
     pub problem: Option<String>,
-    /// Files that no longer exist.
+    /// Items that no longer exist.
     pub gone: Vec<String>,
 }
 
@@ -63,9 +64,13 @@ pub fn put(run: &Run, read: &[ReadItem]) -> Result<Put> {
             put.was_locked = true;
             continue;
         }
-        if is_gone(&item.content) {
-            put.gone.push(id.clone());
-            continue;
+        match &item.content {
+            reader::Content::Gone => {
+                put.gone.push(id.clone());
+                continue;
+            }
+            reader::Content::Unchanged => continue,
+            _ => {}
         }
         let document = match document(run, item) {
             Ok(document) => document,
@@ -97,9 +102,9 @@ pub fn put(run: &Run, read: &[ReadItem]) -> Result<Put> {
             put.counts.bytes += document.size();
             changed.push(Subject { tenant_id: source.tenant_id.clone(), name: id.clone(), source_no: None });
         }
-        if let folder::Content::Read { version, .. } = &item.content {
+        if let reader::Content::Read(found) = &item.content {
             versions.0.push(id.clone());
-            versions.1.push(version.clone());
+            versions.1.push(found.version.clone());
         }
     }
     charge.map_or(Ok(()), Charge::book)?;
@@ -161,28 +166,34 @@ pub fn fail(run: &Run, unreadable: &[Unreadable]) -> Result<Put> {
     Ok(put)
 }
 
-/// The document of a file.
+/// The document of an item.
 fn document(run: &Run, item: &ReadItem) -> Result<NewDocument> {
     let external_id = item.external_id.clone();
-    let bytes = match &item.content {
-        folder::Content::Read { bytes, .. } => bytes.clone(),
-        folder::Content::TooLarge(size) => {
+    let found = match &item.content {
+        reader::Content::Read(found) => found.clone(),
+        reader::Content::TooLarge(size) => {
             return Err(Error::DocumentTooLarge {
                 external_id,
                 size: *size,
                 limit: settings::max_document_size(),
             });
         }
-        folder::Content::Unreadable(problem) => {
+        reader::Content::Unreadable(problem) => {
             return Err(Error::Document { external_id, problem: problem.clone() });
         }
-        folder::Content::Gone => return Err(Error::Internal("a file that is gone was put".into())),
+        reader::Content::Gone | reader::Content::Unchanged => {
+            return Err(Error::Internal("an item without content was put".into()));
+        }
     };
-    let name = item.path.rsplit('/').next().unwrap_or_default().to_string();
-    let content_type = run.content_type();
-    // Text of a type that is known by its ending needs no other program.
-    let is_text = content_type.is_some() || ContentType::from_extension(&name).is_some();
-    let content = match is_text && std::str::from_utf8(&bytes).is_ok() {
+    let end = || item.path.rsplit('/').next().unwrap_or_default().to_string();
+    let Found { bytes, content_type, .. } = found;
+    let name = found.name.unwrap_or_else(end);
+    // Text of a type that is known by its claim or its ending needs no other program.
+    let text_type = match &content_type {
+        Some(content_type) => ContentType::parse(content_type),
+        None => ContentType::from_extension(&name),
+    };
+    let content = match text_type.is_some() && std::str::from_utf8(&bytes).is_ok() {
         true => Content::Bytes(bytes),
         false => Content::File { bytes, name },
     };
@@ -194,6 +205,6 @@ fn document(run: &Run, item: &ReadItem) -> Result<NewDocument> {
         metadata: has_metadata.then(|| Json::new(metadata.to_string())),
         title: None,
         content_type,
-        uri: Some(item.path.clone()),
+        uri: Some(run.reader.uri(&item.path)),
     })
 }

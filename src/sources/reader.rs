@@ -1,0 +1,72 @@
+//! What a run needs of a type of source: a list of what there is, and the content of what is wanted. Pure.
+
+/// Lists and reads a source, on a helper thread.
+pub trait Reader: Send + Sync {
+    /// Lists everything that there is.
+    fn list(&self) -> Listing;
+
+    /// Reads the first of `wanted`, in their order: at least one of them, and as many as go together (about
+    /// [`READ_BYTES`]).
+    fn read(&self, wanted: &[Wanted]) -> Vec<Content>;
+
+    /// The uri of a document.
+    fn uri(&self, path: &str) -> String;
+
+    /// What to say if nothing is listed.
+    fn nothing(&self) -> String;
+}
+
+/// What is read and put together, in bytes, but for a single item that is larger.
+pub const READ_BYTES: usize = 8 << 20;
+
+/// Something that can be a document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// Its name within the source. Items are in the order of their names, and no two have the same.
+    pub path: String,
+    /// What changes when it changes; None if only reading it can tell.
+    pub version: Option<String>,
+    /// In bytes; 0 if that is not known.
+    pub size: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct Listing {
+    pub items: Vec<Item>,
+    /// What was listed but cannot be a document: its name, and why.
+    pub failed: Vec<(String, String)>,
+    /// Why the listing was not read to its end; the first reason. Then nothing is deleted.
+    pub problem: Option<String>,
+}
+
+/// An item that is to be read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    pub path: String,
+    /// The version that was read last; None if it is to be read in any case.
+    pub known: Option<String>,
+    pub size: usize,
+}
+
+/// An item as it was read.
+#[derive(Debug, PartialEq)]
+pub enum Content {
+    /// It no longer exists.
+    Gone,
+    /// It still has the version that is known.
+    Unchanged,
+    Unreadable(String),
+    TooLarge(usize),
+    Read(Found),
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Found {
+    pub bytes: Vec<u8>,
+    /// '' if it may have changed meanwhile.
+    pub version: String,
+    /// The name of the file, if it is not the end of the path.
+    pub name: Option<String>,
+    /// The type that it is said to have; None: it is found out.
+    pub content_type: Option<String>,
+}
