@@ -8,7 +8,7 @@ umask 022
 
 # The programs that are the real ones.
 REAL=(bash cat chmod cksum cmp cp cut date dirname env find flock grep gzip head install ln mkdir mv realpath rm sed sh sleep sort
-    tail tar test touch tr true)
+    tail tar test touch tr true wc)
 MADE_UP=(apt-cache apt-get cargo cc dpkg dpkg-deb git id make pkg-config python3 runuser rustc shellcheck)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -318,6 +318,39 @@ without scratch/manual
 program dpkg-deb "(KB_ROOT=\$3; file usr/share/doc/postgresql-doc-15/html/index.html half); $KILL"
 goes_on "fetching postgresql-doc-15"
 is scratch/manual/index.html whole
+
+# documents_of WHAT LINE...: a machine whose apt has these packages, which hold these documents: "package path text".
+documents_of() {
+    whole "$1"
+    printf '%s\n' "${@:2}" >"$KB_ROOT/documents"
+    # shellcheck disable=SC2016
+    program apt-cache 'if [ "$1" = madison ]; then
+        cut -d" " -f1 "$KB_ROOT/documents" | sed "s/.*/ & | 1 | a mirror/"; exit
+    fi'
+    # shellcheck disable=SC2016
+    program apt-get 'if [ "$1" = download ]; then for word in "${@:2}"; do : >"${word}_1_all.deb"; done; exit; fi'
+    # shellcheck disable=SC2016
+    program dpkg-deb 'mkdir "$3"
+        while read -r name path text; do
+            if [ "$name" != "${3##*/}" ]; then continue; fi
+            mkdir -p "$3/$(dirname "$path")"
+            if [ -n "$text" ]; then printf "%s\n" "$text"; fi >"$3/$path"
+            case $path in *.gz) gzip -c "$3/$path" >"$3/new" && mv "$3/new" "$3/$path" ;; esac
+        done <"$KB_ROOT/documents"
+        exit'
+    run documents.sh "$KB_ROOT/shelf"
+}
+packages=()
+for package in git-doc maint-guide debian-policy r-cran-rio r-cran-readr r-cran-readxl nodejs-doc r-cran-openxlsx python-odf-doc; do
+    packages+=("$package usr/nothing.of-use $package")
+done
+documents_of "The documents of the demo are what Debian's packages have." "${packages[@]}" "simh usr/share/doc/simh/vax.pdf a page" \
+    "r-cran-tm usr/tm/texts/empty.xml" "r-cran-tm usr/tm/texts/acq/reut-1.xml.gz a report"
+is shelf/simh/vax.pdf "a page"
+is shelf/r-cran-tm/reut-1.xml "a report"
+if [[ $said != *": 2 documents of 2 formats" ]]; then fail "$said"; fi
+documents_of "A Debian that lacks most of their packages may have old lists of apt." "simh usr/share/doc/simh/vax.pdf a page"
+if [[ $said != *"error: "*"apt-get update" || -e $KB_ROOT/shelf ]]; then fail "$said"; fi
 
 # What make lint does before it compiles.
 lint() {
