@@ -9,6 +9,7 @@
 use super::config::{Allowed, SourceType};
 use super::pattern::Pattern;
 use super::reader::{Content, Found, Item, Listing, READ_BYTES, Reader, Wanted};
+use kb_types::error::Result;
 use kb_types::json_reader::Fields;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -72,11 +73,11 @@ impl FolderConfig {
 }
 
 impl Reader for Folder {
-    fn list(&self) -> Listing {
-        list(&self.pattern)
+    fn list(&self) -> Result<Listing> {
+        Ok(list(&self.pattern))
     }
 
-    fn read(&self, wanted: &[Wanted]) -> Vec<Content> {
+    fn read(&self, wanted: &[Wanted]) -> Result<Vec<Content>> {
         let (mut read, mut bytes) = (Vec::new(), 0);
         for item in wanted {
             if bytes > 0 && bytes + item.size > READ_BYTES {
@@ -89,7 +90,7 @@ impl Reader for Folder {
             }
             read.push(content);
         }
-        read
+        Ok(read)
     }
 
     fn uri(&self, path: &str) -> String {

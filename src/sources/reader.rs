@@ -1,13 +1,16 @@
 //! What a run needs of a type of source: a list of what there is, and the content of what is wanted. Pure.
 
-/// Lists and reads a source, on a helper thread.
+use kb_types::error::Result;
+
+/// Lists and reads a source, on a helper thread. An error means that this cannot be done now, for a reason that
+/// has nothing to do with the source, such as a gateway that does not run: the job is done again later.
 pub trait Reader: Send + Sync {
     /// Lists everything that there is.
-    fn list(&self) -> Listing;
+    fn list(&self) -> Result<Listing>;
 
     /// Reads the first of `wanted`, in their order: at least one of them, and as many as go together (about
     /// [`READ_BYTES`]).
-    fn read(&self, wanted: &[Wanted]) -> Vec<Content>;
+    fn read(&self, wanted: &[Wanted]) -> Result<Vec<Content>>;
 
     /// The uri of a document.
     fn uri(&self, path: &str) -> String;
@@ -22,7 +25,7 @@ pub const READ_BYTES: usize = 8 << 20;
 /// Something that can be a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Item {
-    /// Its name within the source. Items are in the order of their names, and no two have the same.
+    /// Its name within the source. No two have the same. Items are read in the order of the listing.
     pub path: String,
     /// What changes when it changes; None if only reading it can tell.
     pub version: Option<String>,

@@ -36,10 +36,10 @@ const LOCKED: Duration = Duration::from_secs(5);
 
 /// What a run does next.
 enum Step {
-    Listing(HelperThread<Listing>),
+    Listing(HelperThread<Result<Listing>>),
     Comparing,
     /// What is read, and how many are compared once all of it is.
-    Reading(HelperThread<(Vec<Wanted>, Vec<Content>)>, usize),
+    Reading(HelperThread<Result<(Vec<Wanted>, Vec<Content>)>>, usize),
     Putting(Vec<ReadItem>),
     Failing,
     /// Up to this document_id.
@@ -276,13 +276,13 @@ impl Run {
         match &mut self.step {
             Step::Listing(listing) => {
                 let Some(listing) = listing.take() else { return Ok(Went::Nowhere) };
-                self.take_listing(listing?);
+                self.take_listing(listing??);
                 self.step = Step::Comparing;
             }
             Step::Comparing => self.compare()?,
             Step::Reading(read, end) => {
                 let Some(read) = read.take() else { return Ok(Went::Nowhere) };
-                let ((wanted, contents), end) = (read?, *end);
+                let ((wanted, contents), end) = (read??, *end);
                 self.take_read(wanted, contents, end);
             }
             Step::Putting(_) => {
@@ -397,8 +397,8 @@ impl Run {
         }
         let reader = Arc::clone(&self.reader);
         let read = helper_thread::begin(move || {
-            let contents = reader.read(&wanted);
-            (wanted, contents)
+            let contents = reader.read(&wanted)?;
+            Ok((wanted, contents))
         })?;
         self.step = Step::Reading(read, compared);
         Ok(())
@@ -407,7 +407,10 @@ impl Run {
     /// Takes what was read. If that is not all, the rest is compared, and read, once more.
     fn take_read(&mut self, wanted: Vec<Wanted>, contents: Vec<Content>, end: usize) {
         self.compared = match wanted.get(contents.len()) {
-            Some(next) => self.listed.partition_point(|item| item.path < next.path),
+            Some(next) => {
+                let rest = self.listed[self.compared..].iter();
+                self.compared + rest.take_while(|item| item.path != next.path).count()
+            }
             None => end,
         };
         let items = wanted.into_iter().zip(contents).map(|(wanted, content)| ReadItem {
