@@ -36,8 +36,8 @@ const REPLY: usize = 16 * 1024 * 1024;
 /// The exit status with which the program reports a panic of a parser.
 const PANICKED: i32 = 101;
 
-/// The program that was started last, if it still runs.
-static RUNNING: Mutex<Option<Running>> = Mutex::new(None);
+/// Programs that wait for the next file: as many as were used at the same time.
+static WAITING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 
 struct Running {
     program: (PathBuf, u64),
@@ -63,9 +63,9 @@ impl Program {
 
     /// The text of a file, and what else is known of it. Waits until it is found, or the time is used up.
     pub fn extract(&self, file: File, external_id: &str) -> Result<Extraction> {
-        let mut running = lock(&RUNNING);
         let same = |running: &Running| running.program == (self.path.clone(), self.memory);
-        let program = match running.take().filter(same) {
+        let waiting = lock(&WAITING).pop();
+        let program = match waiting.filter(same) {
             Some(program) => program,
             None => self.start()?,
         };
@@ -75,7 +75,7 @@ impl Program {
         let request = Request { file, seconds: time.as_secs() + 2 };
         match program.ask(&request, Instant::now() + time, most) {
             Ok((outcome, program)) => {
-                *running = Some(program);
+                lock(&WAITING).push(program);
                 outcome.map_err(|fault| error_of(fault, external_id))
             }
             Err(end) => Err(self.error_of_end(end, time, external_id)),

@@ -152,6 +152,49 @@ fn a_file_that_crashes_or_hangs_the_program_fails_alone_and_with_the_reason() {
 }
 
 #[test]
+fn a_file_that_hangs_keeps_no_others_back() {
+    let (cluster, mut db) = crate::connected!("kb.extract_timeout = '300s'");
+    for tenant in ["acme", "globex"] {
+        db.run(&format!("SET kb.tenant = '{tenant}'"));
+        db.create_kb(tenant, "hash", "{}");
+    }
+    // The file of one tenant hangs, and those of the other are read by the real program.
+    let path = cluster.path("hangs once");
+    let real = cluster.path("real");
+    let program = db.one::<String>("SELECT setting || '/kb-extract' FROM pg_config WHERE name = 'PKGLIBDIR'");
+    std::os::unix::fs::symlink(program, &real).unwrap();
+    let (once, real) = (cluster.path("once").display().to_string(), real.display().to_string());
+    let ready = r"printf '\021\000\000\000\260kb-extract 0.2.0'";
+    let script =
+        format!("#!/bin/sh\nif mkdir '{once}'; then {ready}; sleep 1000 & wait; fi\nexec '{real}' \"$@\"\n");
+    std::fs::write(&path, script).unwrap();
+    executable(&path);
+    use_program(&cluster, &mut db, &path.display().to_string());
+    db.run("SET kb.tenant = 'acme'");
+    let put_file =
+        "SELECT kb.put_file('{}', '{}', '\\x576f726473', 'words.bin', content_type => 'text/x-log')";
+    let put_file = |kb: &str, id: &str| put_file.replacen("{}", kb, 1).replacen("{}", id, 1);
+    db.run(&put_file("acme", "hangs"));
+    until(SOON, "the file is read", || std::fs::exists(&once).unwrap_or_default());
+    for i in 0..200 {
+        db.run(&put_file("acme", &format!("file {i}")));
+    }
+    db.put("acme", "text", "Words of a text.");
+    db.run("SET kb.tenant = 'globex'");
+    db.run(&put_file("globex", "other"));
+    db.put("globex", "other text", "Words of a text.");
+    db.wait("globex");
+    db.run("SET kb.tenant = 'acme'");
+    until(SOON, "the text is ready", || {
+        db.count("kb.documents WHERE external_id = 'text' AND status = 'ready'") == 1
+    });
+    let waiting = "kb.documents WHERE status = 'pending'";
+    assert_eq!(db.count(&format!("{waiting} AND kb_id = 'acme'")), 201);
+    // Whoever drops the knowledge base does not wait for the file.
+    db.run("SELECT kb.drop_knowledge_base('acme')");
+}
+
+#[test]
 fn files_wait_while_the_program_is_missing_or_of_another_version() {
     let (cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");

@@ -3,10 +3,12 @@
 //!
 //! One group is prepared at a time, on a helper thread. Meanwhile the main thread writes the group before,
 //! and what comes back from the gateway. The first group after a pause is small, so that embedding begins
-//! soon. A document that an open transaction has locked is given back, for longer each time.
+//! soon. Files are read before that (`file_intake.rs`). A document that an open transaction has locked is
+//! given back, for longer each time.
 
 mod compare;
 mod consult;
+mod file_intake;
 mod finish;
 mod parts;
 mod prepare;
@@ -23,6 +25,7 @@ use crate::work::{
     BUSY, Destination, Event, Feed, Group, HelperThread, Pauses, Progress, Targets, Work, Written,
     helper_thread, without_reported,
 };
+use file_intake::FileIntake;
 use kb_text::diff::Diff;
 use kb_text::model_answers::Consulted;
 use kb_types::error::{Error, Result};
@@ -58,6 +61,9 @@ pub struct DocumentWork {
     prepared: Results,
     /// Groups that were prepared since nothing was claimed last.
     groups: u32,
+    files: FileIntake,
+    /// Files whose texts are found.
+    read: VecDeque<Document>,
     slow: SlowIntake,
     statistics: Statistics,
     /// By job_no, how often an open transaction had locked the document.
@@ -79,7 +85,7 @@ impl Work for DocumentWork {
     }
 
     fn wants_jobs(&self) -> bool {
-        self.claimed.is_empty()
+        self.claimed.is_empty() && !self.files.is_full()
     }
 
     fn full_embedders(&self) -> Vec<String> {
@@ -92,30 +98,17 @@ impl Work for DocumentWork {
 
     /// Reads a group of documents and has it prepared.
     fn begin(&mut self, events: &mut Vec<Event>) -> Result<bool> {
-        if self.claimed.is_empty() {
-            self.groups = 0;
-            return Ok(false);
+        let mut group = self.take_read();
+        if group.is_empty() {
+            let held = self.files.take_held(GROUP_DOCUMENTS);
+            held.into_iter().rev().for_each(|job| self.claimed.push_front(job));
+            if self.claimed.is_empty() {
+                self.groups = 0;
+                return Ok(false);
+            }
+            group = self.read_group(events)?;
         }
-        let (slow, documents): (Vec<_>, Vec<_>) =
-            self.read_group(events)?.into_iter().partition(Document::asks_models);
-        slow.into_iter().for_each(|document| self.slow.add(document));
-        let jobs: Vec<Job> = documents.iter().map(|document| document.job.clone()).collect();
-        if jobs.is_empty() {
-            return Ok(true);
-        }
-        let means = Means::read();
-        let results = helper_thread::begin(move || {
-            let prepare = |document: Document| {
-                let job = document.job.clone();
-                let asks_none = || {
-                    Error::Internal("a document calls models although its settings do not ask for it".into())
-                };
-                let prepared = prepare::prepare(document, &means, &mut Consulted::default());
-                prepared.and_then(|prepared| prepared.ok_or_else(|| (job, asks_none())))
-            };
-            documents.into_iter().map(prepare).collect()
-        })?;
-        self.preparing = Some(Preparing { jobs, results });
+        self.prepare(group, events)?;
         Ok(true)
     }
 
@@ -132,13 +125,22 @@ impl Work for DocumentWork {
     }
 
     fn settle(&mut self, events: &mut Vec<Event>) -> Result<bool> {
-        let (prepared, moved) = self.slow.settle(events)?;
+        let (read, has_read) = self.files.settle(events)?;
+        self.read.extend(read);
+        let (prepared, has_prepared) = self.slow.settle(events)?;
         self.prepared.extend(prepared.into_iter().map(Ok));
-        Ok(moved)
+        Ok(has_read || has_prepared)
     }
 
     fn ask_models(&mut self, may_begin: bool, pauses: &Pauses, events: &mut Vec<Event>) -> Result<bool> {
-        self.slow.ask(may_begin, pauses, events)
+        let mut has_begun = self.files.begin(may_begin, events)?;
+        // A file that takes long is written, too, before the worker leaves.
+        if !may_begin && self.preparing.is_none() && !self.read.is_empty() {
+            let group = self.take_read();
+            self.prepare(group, events)?;
+            has_begun = true;
+        }
+        Ok(self.slow.ask(may_begin, pauses, events)? || has_begun)
     }
 
     fn write(&mut self, events: &mut Vec<Event>) -> Result<()> {
@@ -154,7 +156,9 @@ impl Work for DocumentWork {
 
     fn jobs(&self) -> Vec<Job> {
         let preparing = self.preparing.iter().flat_map(|preparing| &preparing.jobs);
-        self.claimed.iter().chain(preparing).chain(self.slow.jobs()).cloned().collect()
+        let read = self.read.iter().map(|document| &document.job);
+        let files = read.chain(self.files.jobs());
+        self.claimed.iter().chain(preparing).chain(files).chain(self.slow.jobs()).cloned().collect()
     }
 
     fn coming(&self) -> HashSet<i64> {
@@ -163,16 +167,18 @@ impl Work for DocumentWork {
     }
 
     fn is_idle(&self) -> bool {
-        self.claimed.is_empty() && self.preparing.is_none() && self.slow.is_empty()
+        let has_files = !self.read.is_empty() || !self.files.is_empty();
+        self.claimed.is_empty() && self.preparing.is_none() && self.slow.is_empty() && !has_files
     }
 
     fn is_preparing(&self) -> bool {
-        self.preparing.is_some() || !self.slow.is_empty()
+        self.preparing.is_some() || !self.slow.is_empty() || !self.read.is_empty() || !self.files.is_empty()
     }
 
     fn is_prepared(&mut self) -> bool {
         self.preparing.as_mut().is_some_and(|preparing| preparing.results.is_done())
             || self.slow.is_prepared()
+            || self.files.is_read()
     }
 
     fn clear(&mut self) {
@@ -181,6 +187,8 @@ impl Work for DocumentWork {
         if let Some(preparing) = &mut self.preparing {
             preparing.jobs.clear();
         }
+        self.read.clear();
+        self.files.clear();
         self.slow.clear();
     }
 
@@ -209,11 +217,58 @@ impl DocumentWork {
             preparing: None,
             prepared: Vec::new(),
             groups: 0,
+            files: FileIntake::default(),
+            read: VecDeque::new(),
             slow: SlowIntake::default(),
             statistics: Statistics::default(),
             found_busy: HashMap::new(),
             log: Log::default(),
         }
+    }
+
+    /// Takes files whose texts are found, as many as are prepared together.
+    fn take_read(&mut self) -> Vec<Document> {
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = self.read.front() {
+            bytes += next.size();
+            if !group.is_empty() && bytes > GROUP_BYTES {
+                break;
+            }
+            group.extend(self.read.pop_front());
+        }
+        group
+    }
+
+    /// Has documents prepared, each where it is to be prepared next.
+    fn prepare(&mut self, group: Vec<Document>, events: &mut Vec<Event>) -> Result<()> {
+        let mut documents = Vec::new();
+        for document in group {
+            if document.is_unread_file() {
+                self.files.add(document, events);
+            } else if document.asks_models() {
+                self.slow.add(document);
+            } else {
+                documents.push(document);
+            }
+        }
+        let jobs: Vec<Job> = documents.iter().map(|document| document.job.clone()).collect();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let means = Means::read();
+        let results = helper_thread::begin(move || {
+            let prepare = |document: Document| {
+                let job = document.job.clone();
+                let asks_none = || {
+                    Error::Internal("a document calls models although its settings do not ask for it".into())
+                };
+                let prepared = prepare::prepare(document, &means, &mut Consulted::default());
+                prepared.and_then(|prepared| prepared.ok_or_else(|| (job, asks_none())))
+            };
+            documents.into_iter().map(prepare).collect()
+        })?;
+        self.preparing = Some(Preparing { jobs, results });
+        Ok(())
     }
 
     /// Has the feeds make the documents of the next jobs. After a conflict these jobs are in no list of the

@@ -34,7 +34,7 @@ use kb_types::vector_db::question_problem;
 use kb_types::{Bounds, Limits};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
 /// Maximum size in bytes of a document whose words are looked up in advance, because what is found is kept in
@@ -48,7 +48,7 @@ pub struct Document {
     pub stored: Stored,
     pub targets: Vec<(Arc<Target>, Vec<Existing>)>,
     /// What was found in it, if it is a file, once that is known.
-    extraction: Arc<OnceLock<Extraction>>,
+    extraction: Option<Arc<Extraction>>,
 }
 
 /// What preparing documents needs of the settings, which only the main thread reads.
@@ -56,23 +56,36 @@ pub struct Document {
 pub struct Means {
     pub model_dir: PathBuf,
     pub limits: Limits,
-    pub program: Program,
 }
 
 impl Means {
     pub fn read() -> Means {
-        Means {
-            model_dir: settings::model_dir(),
-            limits: settings::limits(|| {}),
-            program: Program::from_settings(),
-        }
+        Means { model_dir: settings::model_dir(), limits: settings::limits(|| {}) }
     }
 }
 
 impl Document {
     /// The least memory in bytes that preparing it takes.
     pub fn size(&self) -> usize {
-        self.stored.original.len()
+        self.stored.original.len() + self.extraction.as_ref().map_or(0, |found| found.text.len())
+    }
+
+    /// Whether it is a file whose text is not known yet.
+    pub fn is_unread_file(&self) -> bool {
+        self.stored.file_name.is_some() && self.extraction.is_none()
+    }
+
+    /// Finds the text of a file. Errors are the document's own.
+    pub fn read_file(mut self, program: &Program, max_text: usize) -> Result<Document> {
+        let file = File {
+            name: self.stored.file_name.clone(),
+            content_type: Some(self.stored.content_type.clone()),
+            bytes: std::mem::take(&mut self.stored.original),
+            max_text,
+        };
+        let found = program.extract(file, &self.job.external_id);
+        let found = found.map_err(|error| error.of_document(&self.job.external_id))?;
+        Ok(Document { extraction: Some(Arc::new(found)), ..self })
     }
 
     /// Whether models are asked before it can be cut.
@@ -89,7 +102,7 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
         let existing = chunks::existing(stored.document_id, target.build.build_no)?;
         with_existing.push((target, existing));
     }
-    Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extraction: Arc::default() }))
+    Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extraction: None }))
 }
 
 /// What is to be written for a document.
@@ -107,7 +120,7 @@ pub struct Prepared {
     text: Option<(Option<Vec<u8>>, String)>,
     title: Option<String>,
     /// What was found in it, if it is a file.
-    extraction: Arc<OnceLock<Extraction>>,
+    extraction: Option<Arc<Extraction>>,
     /// What models said of it, where the row must change.
     answers: Option<Option<Vec<u8>>>,
 }
@@ -144,19 +157,12 @@ fn prepare_document(
     means: &Means,
     consulted: &mut Consulted,
 ) -> Result<Option<Prepared>> {
-    let Document { job, mut stored, targets, extraction } = document;
-    if let (Some(name), None) = (&stored.file_name, extraction.get()) {
-        let file = File {
-            name: Some(name.clone()),
-            content_type: Some(stored.content_type.clone()),
-            bytes: std::mem::take(&mut stored.original),
-            max_text: means.limits.bytes,
-        };
-        let found = means.program.extract(file, &job.external_id)?;
-        extraction.get_or_init(|| found);
-    }
-    let original = match extraction.get() {
+    let Document { job, stored, targets, extraction } = document;
+    let original = match &extraction {
         Some(extraction) => Original::File(extraction),
+        None if stored.file_name.is_some() => {
+            return Err(Error::Internal("a file was not read before it was prepared".into()));
+        }
         None => Original::Text(
             &stored.original,
             ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
@@ -387,8 +393,8 @@ pub fn write(prepared: &[Prepared], carefully: bool) -> Result<WrittenGroup> {
     for document in written {
         let title = document.title.as_deref();
         match (&document.text, title) {
-            (Some((_, text)), _) if document.extraction.get().is_some() => {
-                let Some(extraction) = document.extraction.get() else { continue };
+            (Some((_, text)), _) if document.extraction.is_some() => {
+                let Some(extraction) = &document.extraction else { continue };
                 stored::set_extracted_file(document.document_id, text, title, extraction)?;
                 let owner = document.targets.first().map(|(target, _)| target.build.tenant_id.as_str());
                 let owner = owner.unwrap_or(&document.job.tenant_id);
