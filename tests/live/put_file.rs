@@ -104,6 +104,31 @@ fn what_the_caller_says_of_a_file_has_precedence_over_what_the_file_says() {
 }
 
 #[test]
+fn source_code_is_split_at_definitions_and_chunks_name_them() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", r#"{"size": 12, "overlap": 0}"#);
+    let code = "import os\n\nclass Leave:\n    # Counts the days.\n    def days(self, year):\n        return self.of[year]\n\n    def apply(self):\n        ask(self.boss)\n";
+    put(&mut db, "leave.py", code.as_bytes());
+    db.wait("k");
+    let chunks = |db: &mut Db| {
+        db.all::<String>(
+            "SELECT (locator->'headings')::text || ' ' || split_part(content, E'\\n', 1) FROM kb.chunks
+             WHERE locator ? 'headings' ORDER BY start_char",
+        )
+    };
+    let found = chunks(&mut db);
+    assert!(found.contains(&r#"["Leave", "days"] # Counts the days."#.to_string()), "{found:?}");
+    assert!(found.contains(&r#"["Leave", "apply"] def apply(self):"#.to_string()), "{found:?}");
+    // An edit keeps the chunks of the other definitions.
+    let ids = "SELECT chunk_id::text FROM kb.chunks WHERE content LIKE '%apply(self)%'";
+    let before = db.all::<String>(ids);
+    put(&mut db, "leave.py", code.replace("of[year]", "all[year]").as_bytes());
+    db.wait("k");
+    assert_eq!(db.all::<String>(ids), before);
+    assert_sound(&mut db, "k", 1, 0);
+}
+
+#[test]
 fn a_format_that_cannot_be_read_fails_alone_and_is_named() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");

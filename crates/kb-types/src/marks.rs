@@ -9,6 +9,9 @@ pub enum Mark {
     /// A heading, which ends those of its level and of deeper levels (larger numbers). Its title may be
     /// empty.
     Heading { level: usize, title: String },
+    /// A definition in source code, such as a function or a class: it is closed like a heading. `level` says
+    /// within how many others it is, itself included. What follows its end has an empty name.
+    Definition { level: usize, name: String },
     /// A page, counted from 1.
     Page(u32),
     /// A slide of a presentation, counted from 1.
@@ -31,7 +34,8 @@ pub struct Marked {
 /// Where a chunk is in its document, in terms that help a reader to find it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Locator {
-    /// Titles of the headings above the chunk's first character, outermost first.
+    /// Titles of the headings above the chunk's first character, or names of the definitions around it,
+    /// outermost first.
     pub headings: Vec<String>,
     /// The page, slide, chapter and sheet in which it begins.
     pub page: Option<u32>,
@@ -146,7 +150,7 @@ impl<'a> Walk<'a> {
 
     fn pass(&mut self, mark: &'a Mark) {
         match mark {
-            Mark::Heading { level, title } => {
+            Mark::Heading { level, title } | Mark::Definition { level, name: title } => {
                 self.open.retain(|(above, _)| above < level);
                 self.open.push((*level, title));
             }

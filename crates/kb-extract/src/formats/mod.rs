@@ -1,6 +1,7 @@
 //! The formats that are read. A format is a file of this folder, and a line of [`FORMATS`].
 
 pub mod asciidoc;
+pub mod code;
 pub mod data;
 mod lines;
 pub mod mail;
@@ -57,6 +58,19 @@ pub const FORMATS: &[&Format] = &[
     &separated::CSV,
     &separated::TSV,
     &pdf::PDF,
+    &code::RUST,
+    &code::PYTHON,
+    &code::JAVASCRIPT,
+    &code::TYPESCRIPT,
+    &code::TSX,
+    &code::GO,
+    &code::JAVA,
+    &code::C,
+    &code::CPP,
+    &code::C_SHARP,
+    &code::RUBY,
+    &code::PHP,
+    &code::SHELL,
 ];
 
 /// The format with this media type, which has no parameters and is in lower case.

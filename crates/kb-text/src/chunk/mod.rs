@@ -5,6 +5,7 @@
 //! single row of strategy rows, and a single character of more than `size` tokens can be larger.
 
 mod containers;
+mod definitions;
 mod fixed;
 mod markdown;
 mod none;
@@ -46,7 +47,7 @@ pub fn chunk(
     marks: &[Marked],
     bounds: &Bounds,
 ) -> Result<Vec<Chunk>> {
-    let outline = outline(text, chunking, bounds)?;
+    let outline = outline(text, chunking, marks, bounds)?;
     let pieces = split(text, 0..text.len(), chunking, tokenizer, &outline, bounds)?;
     finish(text, pieces, tokenizer, marks, bounds)
 }
@@ -90,10 +91,14 @@ pub fn semantic_chunk(
 }
 
 /// The outline of `text`, if the strategy needs it.
-pub(super) fn outline(text: &str, chunking: &Chunking, bounds: &Bounds) -> Result<Outline> {
-    match chunking.strategy == Strategy::Markdown {
-        true => Outline::read(text, bounds),
-        false => Ok(Outline::default()),
+pub(super) fn outline(text: &str, chunking: &Chunking, marks: &[Marked], bounds: &Bounds) -> Result<Outline> {
+    if !matches!(chunking.strategy, Strategy::Recursive | Strategy::Markdown) {
+        return Ok(Outline::default());
+    }
+    match Outline::of_definitions(marks) {
+        Some(outline) => Ok(outline),
+        None if chunking.strategy == Strategy::Markdown => Outline::read(text, bounds),
+        None => Ok(Outline::default()),
     }
 }
 
@@ -114,6 +119,9 @@ pub(super) fn split(
             whole.into_iter().map(|r| Piece { range: range(r), tokens: None }).collect()
         }
         Strategy::Rows => rows::cut(text, region, chunking, tokenizer, bounds)?,
+        _ if !outline.definitions.is_empty() => {
+            definitions::split(text, region, chunking, tokenizer, outline, bounds)?
+        }
         _ => windows::split(text, region, chunking, tokenizer, outline, bounds)?,
     };
     Ok(ordered(size_limit::enforce(text, pieces, chunking, tokenizer, bounds)?))

@@ -1,4 +1,5 @@
-//! Finds the headings of a Markdown text, and the places where its blocks begin.
+//! Finds the headings of a Markdown text, and the places where its blocks begin. In source code the blocks
+//! are definitions.
 
 use super::containers::shallow;
 use kb_types::error::Result;
@@ -13,6 +14,8 @@ pub struct Outline {
     /// Starts of the outermost blocks. A part of the text that begins at such a place parses as it does
     /// within the whole text.
     blocks: Vec<usize>,
+    /// Where definitions of source code begin and end, and their levels.
+    pub definitions: Vec<(usize, usize)>,
 }
 
 /// How many bytes of a text are parsed at once, and the most where no block ends.
@@ -22,6 +25,20 @@ const LONGEST_PART: usize = 2 * 1024 * 1024;
 const EVENT: usize = 8;
 
 impl Outline {
+    /// The outline of source code, if a text has marks of it.
+    pub fn of_definitions(marks: &[Marked]) -> Option<Outline> {
+        let mut definitions: Vec<(usize, usize)> = Vec::new();
+        for marked in marks {
+            let Mark::Definition { level, .. } = marked.mark else { continue };
+            match definitions.last_mut() {
+                Some((offset, outer)) if *offset == marked.offset => *outer = level.min(*outer),
+                _ => definitions.push((marked.offset, level)),
+            }
+        }
+        let blocks = definitions.iter().map(|(offset, _)| *offset).collect();
+        (!definitions.is_empty()).then_some(Outline { blocks, definitions, ..Outline::default() })
+    }
+
     /// Reads the outline of `text` in linear time. Errors: [`kb_types::error::Error::Limit`].
     ///
     /// A long text is read in parts that begin where a block begins, because the parser cannot be stopped and
@@ -120,6 +137,11 @@ impl Outline {
             _ => None,
         });
         titles.into_iter().find(|title| !title.is_empty())
+    }
+
+    /// Whether it says where blocks begin.
+    pub fn has_blocks(&self) -> bool {
+        !self.blocks.is_empty()
     }
 
     /// Whether an outermost block begins at `offset`.

@@ -37,7 +37,7 @@ pub fn rechunk(
     }
     // The search, from both ends, for chunks that are still in their places.
     bounds.spend(2 * text.len())?;
-    let outline = chunk::outline(text, chunking, bounds)?;
+    let outline = chunk::outline(text, chunking, marks, bounds)?;
     let kept = |range: &Range<usize>, of: &PreviousChunk| Piece {
         range: range.clone(),
         tokens: Some(of.token_count),
@@ -53,7 +53,7 @@ pub fn rechunk(
         let trailing = trailing(text, previous, chunking, &leading, rows.as_ref());
         // Split from the start of the last leading chunk, because the text after it may now fit into it.
         // Where it does not, splitting from the same start makes the same chunk.
-        let first = restart(&leading, chunking, &outline);
+        let first = restart(&leading, &outline);
         let from = leading.get(first).map_or(0, |r| r.start);
         pieces.truncate(first);
         pieces.extend(chunk::split(text, from..trailing.region_end, chunking, tokenizer, &outline, bounds)?);
@@ -65,10 +65,11 @@ pub fn rechunk(
 }
 
 /// The leading chunk to split from: the last one, or in Markdown the last one that begins a block, because
-/// inside a fence code would parse as text and text as code.
-fn restart(leading: &[Range<usize>], chunking: &Chunking, outline: &Outline) -> usize {
+/// inside a fence code would parse as text and text as code. In source code the last one that begins a
+/// definition, because the parts of a long definition are not joined to what follows.
+fn restart(leading: &[Range<usize>], outline: &Outline) -> usize {
     let last = leading.len().saturating_sub(1);
-    if chunking.strategy != Strategy::Markdown {
+    if !outline.has_blocks() {
         return last;
     }
     let near = |i: &usize| leading[last].start - leading[*i].start < LONGEST_BLOCK;
