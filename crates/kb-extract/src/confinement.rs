@@ -1,8 +1,13 @@
 //! What the program takes from itself before it reads a file: memory, time, files, network, other programs.
 
-use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr};
+use landlock::{
+    ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
@@ -13,13 +18,43 @@ use std::time::Duration;
 /// without it. Where the kernel has landlock, no file can be opened or changed either.
 pub fn enter(memory: u64) -> Result<(), Box<dyn Error>> {
     limit(Resource::As, memory)?;
+    // Without rules, a ruleset denies all that it handles. It does nothing where the kernel has no landlock.
+    Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?.create()?.restrict_self()?;
+    enter_all(BTreeMap::new())
+}
+
+/// The same, but files in the current directory, and in those beneath it, can be opened to be read.
+///
+/// Files that are mapped are not counted as memory: the kernel can read them again. Returns an error where the
+/// kernel has no landlock, because links could lead anywhere there.
+pub fn enter_directory(memory: u64) -> Result<(), Box<dyn Error>> {
+    limit(Resource::Data, memory)?;
+    let here = PathBeneath::new(PathFd::new(".")?, AccessFs::ReadFile | AccessFs::ReadDir);
+    let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let ruleset = ruleset.handle_access(AccessFs::from_all(ABI::V1)).map_err(|_| NO_LANDLOCK)?;
+    let ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
+    let ruleset = ruleset.handle_access(AccessFs::from_all(ABI::V5))?.create()?.add_rule(here)?;
+    ruleset.restrict_self()?;
+    let to_read = SeccompCondition::new(
+        2,
+        SeccompCmpArgLen::Dword,
+        SeccompCmpOp::MaskedEq((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64),
+        libc::O_RDONLY as u64,
+    )?;
+    let mut calls: BTreeMap<i64, Vec<SeccompRule>> = READING.iter().map(|call| (*call, Vec::new())).collect();
+    calls.insert(libc::SYS_openat, vec![SeccompRule::new(vec![to_read])?]);
+    enter_all(calls)
+}
+
+const NO_LANDLOCK: &str = "repositories are read only where the kernel has landlock (Linux 5.13 or later)";
+
+/// `calls`: system calls that are allowed in addition.
+fn enter_all(mut calls: BTreeMap<i64, Vec<SeccompRule>>) -> Result<(), Box<dyn Error>> {
     limit(Resource::Core, 0)?;
     limit(Resource::Fsize, 0)?;
-    // Without rules, a ruleset denies all that it handles. It does nothing where the kernel has no landlock.
-    let files = Ruleset::default().handle_access(AccessFs::from_all(ABI::V5))?.create()?;
-    files.restrict_self()?;
+    calls.extend(ALLOWED.iter().map(|call| (*call, Vec::new())));
     let filter = SeccompFilter::new(
-        ALLOWED.iter().map(|call| (*call, Vec::new())).collect::<BTreeMap<_, _>>(),
+        calls,
         SeccompAction::Errno(libc::EPERM as u32),
         SeccompAction::Allow,
         std::env::consts::ARCH.try_into()?,
@@ -79,4 +114,19 @@ const ALLOWED: &[i64] = &[
     libc::SYS_tgkill,
     libc::SYS_write,
     libc::SYS_writev,
+];
+
+/// To find files, and to read them.
+const READING: &[i64] = &[
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_newfstatat,
+    libc::SYS_pread64,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_statx,
 ];

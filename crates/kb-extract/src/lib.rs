@@ -9,6 +9,7 @@
 mod charset;
 mod detect;
 mod formats;
+pub mod git;
 mod sections;
 
 use kb_types::extraction::{Extraction, Fault, File};

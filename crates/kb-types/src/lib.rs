@@ -29,6 +29,7 @@ pub mod preprocess;
 mod prompt;
 pub mod quota;
 pub mod remote_settings;
+pub mod repository;
 pub mod rerank_settings;
 pub mod reranker;
 pub mod retrieval;
