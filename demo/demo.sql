@@ -1,4 +1,5 @@
--- The demo: PostgreSQL's manual becomes a knowledge base and answers questions, one of them three ways; then a table is attached.
+-- The demo: PostgreSQL's manual becomes a knowledge base and answers questions, one of them three ways; then a folder of files becomes
+-- one, and a table is attached.
 -- Run by tools/demo.sh, as often as you like: what is there already is left as it is.
 \pset tuples_only on
 \pset format unaligned
@@ -51,6 +52,22 @@ FROM (SELECT chunk_id, min(rank) FILTER (WHERE mode = 'dense') AS dense, min(ran
 ORDER BY hybrid, dense, keyword;
 SELECT E'\nThe same as a prompt''s context of at most 500 tokens:\n';
 SELECT '  ' || replace(rtrim(context, E'\n'), E'\n', E'\n  ') FROM kb.context('manual', :'question', 500, mode => 'hybrid');
+\echo
+-- A folder: 300 files of 18 formats (PDF, office, mail, Markdown ...), which a source lists and reads. A second run reads what changed.
+SELECT kb.create_knowledge_base('documents', 'static')
+WHERE NOT EXISTS (SELECT FROM kb.knowledge_bases WHERE id = 'documents') \g /dev/null
+SELECT kb.create_source('documents', 'debian', 'files', '{"path": "**/*"}') \g /dev/null
+SELECT kb.ingest('documents') \g /dev/null
+SELECT kb.wait('documents', 600) \g /dev/null
+SELECT format('A folder of 300 files of 18 formats: %s documents are ready, %s failed (kb.failures says why)', ready, failed)
+FROM kb.status WHERE kb_id = 'documents';
+SELECT CASE rank WHEN 1 THEN format(E'\n%s\n', question) ELSE '' END
+    || format('  %s. %s%s: %s', rank, external_id, ', page ' || (locator ->> 'page'), -- or slide, sheet, chapter, time
+              left(regexp_replace(content, '\s+', ' ', 'g'), 100) || ' …')
+FROM (VALUES (1, 'How is an end of file mark written on a simulated tape?'),
+             (2, 'How do I upload a package to the Debian archive?')) AS questions (number, question),
+     LATERAL kb.query('documents', question, 2, mode => 'hybrid')
+ORDER BY number, rank;
 \echo
 -- A table that is there already: its rows follow every commit.
 CREATE TABLE IF NOT EXISTS articles (id integer PRIMARY KEY, title text, body text, status text);

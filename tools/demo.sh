@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: a scratch cluster that stays, PostgreSQL's manual in it, some questions.
+# The demo: a scratch cluster that stays, PostgreSQL's manual and a folder of documents in it, some questions.
 # tools/demo.sh [stop]
 set -euo pipefail
 # shellcheck source=tools/env.sh
@@ -30,7 +30,7 @@ elif [ "$library" -nt "$dir/data/postmaster.pid" ]; then
 fi
 if ! cluster_runs "$dir"; then
     say "starting the cluster"
-    cluster_start "$dir" "shared_preload_libraries = 'kb'"
+    cluster_start "$dir" "shared_preload_libraries = 'kb'" "kb.source_dirs = '$KB_SCRATCH/documents'"
 fi
 
 # The database remembers which schema it was made with; a changed one is installed again.
@@ -49,8 +49,8 @@ psql_pid=$!
 seen=
 while kill -0 "$psql_pid" 2>/dev/null; do
     # Counts, a tab, and the estimate, which alone is no news.
-    now=$(sql -d demo -c "SELECT format(E'%s of %s documents, %s of %s chunks embedded\t', ready, documents, vectors, chunks)
-        || coalesce('about ' || eta || ' left', '') FROM kb.status WHERE kb_id = 'manual' AND pending > 0" \
+    now=$(sql -d demo -c "SELECT format(E'%s: %s of %s documents, %s of %s chunks embedded\t', kb_id, ready, documents, vectors, chunks)
+        || coalesce('about ' || eta || ' left', '') FROM kb.status WHERE pending > 0 ORDER BY kb_id = 'manual' LIMIT 1" \
         2>/dev/null || true)
     if [ "${now%%$'\t'*}" != "$seen" ]; then
         seen=${now%%$'\t'*}

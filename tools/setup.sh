@@ -2,7 +2,7 @@
 # Installs what is missing to build and try kb on Debian: first packages, then what is built and fetched. Quick when nothing is
 # missing. Everything is made under another name and moved, so that a run that was interrupted leaves nothing that the next one
 # takes for whole.
-# tools/setup.sh [PART...], parts: pgvector models manual (these when none is named) and lint.
+# tools/setup.sh [PART...], parts: pgvector models manual documents (these when none is named) and lint.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
@@ -239,11 +239,11 @@ fetch_manual() {
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(pgvector models manual)
+[ ${#parts[@]} -gt 0 ] || parts=(pgvector models manual documents)
 for part in "${parts[@]}"; do
     case $part in
-        pgvector | models | manual | lint) ;;
-        *) die "setup.sh knows no part $part: pgvector models manual lint" ;;
+        pgvector | models | manual | documents | lint) ;;
+        *) die "setup.sh knows no part $part: pgvector models manual documents lint" ;;
     esac
 done
 wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
@@ -275,3 +275,6 @@ if wants pgvector && ! has_pgvector "$PG_CONFIG"; then install_pgvector; fi
 if wants models && ! has_models; then fetch_models; fi
 if wants lint && ! have cargo-deny; then fetch_cargo_deny; fi
 if wants manual && [ ! -f "$KB_SCRATCH/manual/index.html" ]; then fetch_manual; fi
+if wants documents && [ ! -d "$KB_SCRATCH/documents" ]; then
+    "$root/tools/documents.sh" "$KB_SCRATCH/documents" || { update && "$root/tools/documents.sh" "$KB_SCRATCH/documents"; } || exit 1
+fi

@@ -161,7 +161,8 @@ copy_checkout() {
 }
 
 # A row's cell for make demo: the demo answers three questions, one more in three ways (a row of ranks), and cites passages in
-# a context (with where a citation is from, but without the characters where these would leave no room for more text).
+# a context (with where a citation is from, but without the characters where these would leave no room for more text). An answer from
+# the folder names a page.
 run_demo() {
     local began=$SECONDS log=$case_log.demo
     as_case_user timeout 5400 make demo >"$log" 2>&1 ||
@@ -170,7 +171,7 @@ run_demo() {
     grep -qE '^  +[0-9-]+ +[0-9-]+ +[0-9-]+  [^ ]+\.html: ' "$log" ||
         { printf 'did not answer one question three ways\n'; return 1; }
     grep -qE '^  id: [^ ]+\.html(, characters: [0-9]+-[0-9]+)?$' "$log" || { printf 'cited nothing in a context\n'; return 1; }
-    # The rest of the manual is still being embedded.
+    grep -qE '^  [12]\. debian/.*, page [0-9]+: ' "$log" || { printf 'named no page of a PDF\n'; return 1; }
     as_case_user make demo-stop >>"$log" 2>&1 || { printf 'make demo-stop failed\n'; return 1; }
     printf 'ok, 3 answers; %s s\n' "$((SECONDS - began))"
 }

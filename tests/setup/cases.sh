@@ -33,6 +33,7 @@ machine() {
     file user 0
     file scratch/models/.pins "$pins"
     file scratch/manual/index.html
+    file scratch/documents/package/document.pdf
 }
 
 # The same with the whole PostgreSQL 15 of Debian.
@@ -109,7 +110,7 @@ does ""
 for user in root sudo; do
     machine "On a bare Debian, $user gets everything; apt's lists are empty, as in an image for containers."
     [ "$user" = root ] || user sudo
-    without bin/{cc,make,pkg-config,python3} usr/include usr/lib/llvm-14 etc scratch
+    without bin/{cc,make,pkg-config,python3} usr/include usr/lib/llvm-14 etc scratch/{models,manual}
     apt "gcc 1" "make 1" "pkg-config 1" "python3-pip 1"
     mv "$KB_ROOT/apt" "$KB_ROOT/newer"
     : >"$KB_ROOT/apt"
@@ -270,7 +271,7 @@ whole "What lint checks with is installed by a part of its own."
 without bin/{git,shellcheck}
 apt "shellcheck 1" "git 1"
 does "apt-get install shellcheck git | fetching cargo-deny" lint
-stops "setup.sh knows no part nonsense: pgvector models manual lint" nonsense
+stops "setup.sh knows no part nonsense: pgvector models manual documents lint" nonsense
 
 whole "A failure is one line with its reason."
 without bin/cc
