@@ -209,6 +209,7 @@ fn a_file_that_hangs_keeps_no_others_back() {
     db.run(&put_file("globex", "other"));
     db.put("globex", "other text", "Words of a text.");
     db.wait("globex");
+    assert_sound(&mut db, "globex", 2, 0);
     db.run("SET kb.tenant = 'acme'");
     until(SOON, "the text is ready", || {
         db.count("kb.documents WHERE external_id = 'text' AND status = 'ready'") == 1

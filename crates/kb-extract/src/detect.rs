@@ -31,11 +31,15 @@ pub fn detect(file: &File) -> Result<Found, Fault> {
             claimed: claimed.filter(is_contradicted),
         });
     }
+    let as_named = || file.name.as_deref().and_then(extension).and_then(|extension| by_extension(&extension));
     let as_claimed = match &claimed {
-        Some(claimed) => {
-            Some(by_content_type(claimed).ok_or(Fault::Unsupported { content_type: claimed.clone() })?)
-        }
-        None => file.name.as_deref().and_then(extension).and_then(|extension| by_extension(&extension)),
+        Some(claimed) => match by_content_type(claimed) {
+            // Text of an unknown type is plain text (RFC 2046, 4.1.4), unless its name says more.
+            None if claimed.starts_with("text/") => as_named(),
+            None => return Err(Fault::Unsupported { content_type: claimed.clone() }),
+            known => known,
+        },
+        None => as_named(),
     };
     // A binary format would have been recognised by its bytes.
     let format = match as_claimed {
@@ -172,6 +176,8 @@ mod tests {
         assert_eq!(of(b"# a", Some("application/octet-stream"), "a.md"), "text/markdown");
         assert_eq!(of(b" <!doctype html><p>a", None, "17"), "text/html");
         assert_eq!(of(b"a", None, "a.unknown"), "text/plain");
+        assert_eq!(of(b"a", Some("text/x-unheard-of"), "a"), "text/plain");
+        assert_eq!(of(b"a", Some("text/x-unheard-of"), "a.md"), "text/markdown");
         assert_eq!(of("BMI;Größe\n21;180\n".as_bytes(), None, "a.csv"), "text/csv");
         assert_eq!(of(b"MZ is a prefix", None, "a.txt"), "text/plain");
     }
