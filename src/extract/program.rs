@@ -61,24 +61,29 @@ impl Program {
         self.start().map(Running::stop).map(|_| ())
     }
 
-    /// The text of a file, and what else is known of it. Waits until it is found, or the time is used up.
+    /// The text of a file, and what else is known of it. Waits until it is found, or the time is used up. If
+    /// somebody kills the program, such as the kernel when memory is short, it is asked once more.
     pub fn extract(&self, file: File, external_id: &str) -> Result<Extraction> {
-        let same = |running: &Running| running.program == (self.path.clone(), self.memory);
-        let waiting = lock(&WAITING).pop();
-        let program = match waiting.filter(same) {
-            Some(program) => program,
-            None => self.start()?,
-        };
         let time = self.time.unwrap_or(LONGEST);
         let most = file.max_text.saturating_add(file.bytes.len()).saturating_add(REPLY);
         // The kernel counts whole seconds of processor time. The wall clock decides.
         let request = Request { file, seconds: time.as_secs() + 2 };
-        match program.ask(&request, Instant::now() + time, most) {
-            Ok((outcome, program)) => {
-                lock(&WAITING).push(program);
-                outcome.map_err(|fault| error_of(fault, external_id))
+        let mut was_killed = false;
+        loop {
+            let same = |running: &Running| running.program == (self.path.clone(), self.memory);
+            let waiting = lock(&WAITING).pop();
+            let program = match waiting.filter(same) {
+                Some(program) => program,
+                None => self.start()?,
+            };
+            match program.ask(&request, Instant::now() + time, most) {
+                Ok((outcome, program)) => {
+                    lock(&WAITING).push(program);
+                    return outcome.map_err(|fault| error_of(fault, external_id));
+                }
+                Err(end) if end.is_kill() && !was_killed => was_killed = true,
+                Err(end) => return Err(self.error_of_end(end, time, external_id)),
             }
-            Err(end) => Err(self.error_of_end(end, time, external_id)),
         }
     }
 
@@ -132,12 +137,20 @@ impl Program {
 
 /// The signal by which the kernel ends a process that has used its processor time.
 const SIGXCPU: i32 = 24;
+/// The signal that no limit of the program sends.
+const SIGKILL: i32 = 9;
 
 /// Why there is no reply.
 enum NoReply {
     TooLong,
     /// How the program ended, and the end of what it wrote to its standard error.
     Ended(ExitStatus, String),
+}
+
+impl NoReply {
+    fn is_kill(&self) -> bool {
+        matches!(self, NoReply::Ended(status, _) if status.signal() == Some(SIGKILL))
+    }
 }
 
 impl Running {

@@ -6,6 +6,7 @@ use crate::support::{Cluster, until};
 use crate::support::{PRELOAD, files};
 use kb_kernels::{InstructionSet, VARIABLE};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -47,6 +48,11 @@ fn block(lines: &[&str], start: usize) -> (String, usize) {
     let end = start + 1 + length;
     let text: Vec<&str> = lines[start + 1..end].iter().map(|line| line.get(indent..).unwrap_or("")).collect();
     (text.join("\n"), end + 1)
+}
+
+/// The folder of the file that a page writes, and that sources may read.
+fn folder_of(cluster: &Cluster) -> PathBuf {
+    cluster.path("folder")
 }
 
 impl Page {
@@ -97,9 +103,13 @@ impl Page {
             script.push_str(&format!("\\echo '{}'\n{}\n", mark(i), example.sql));
         }
         if let Some((path, text)) = &self.file {
-            let own = cluster.path("document");
-            std::fs::write(&own, text).unwrap();
-            script = script.replace(path, own.to_str().unwrap());
+            let (folder, name) = path.rsplit_once('/').unwrap();
+            let own = folder_of(cluster);
+            let _ = std::fs::remove_dir_all(&own);
+            std::fs::create_dir(&own).unwrap();
+            std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();
+            std::fs::write(own.join(name), text).unwrap();
+            script = script.replace(folder, own.to_str().unwrap());
         }
         let mut postgres = cluster.connect("postgres");
         postgres.run("CREATE DATABASE doc");
@@ -178,10 +188,12 @@ fn the_examples_of_every_page_give_what_it_prints() {
     for set in [available.first(), available.last()].into_iter().flatten() {
         // The launcher's visits to databases would appear among the processes. The simplest instructions take
         // long if other tests use the processor.
-        let mut cluster =
-            crate::cluster!(PRELOAD, "kb.launcher_naptime = '1d'", "kb.gateway_timeout = '120s'");
+        let settings = [PRELOAD, "kb.launcher_naptime = '1d'", "kb.gateway_timeout = '120s'"];
+        let mut cluster = crate::cluster!();
         cluster.stop("fast", 30);
         cluster.give(VARIABLE, set.name());
+        let dirs = format!("kb.source_dirs = '{}'", folder_of(&cluster).display());
+        cluster.configure(&[&settings[..], &[dirs.as_str()]].concat());
         cluster.up();
         let with_examples = pages.iter().filter(|page| !page.examples.is_empty());
         let wrong: String = with_examples.map(|page| page.wrong(&cluster)).collect();

@@ -21,7 +21,7 @@ fn status(db: &mut Db, id: &str) -> String {
 }
 
 /// The processes of kb-extract that this cluster's worker has started.
-fn programs(cluster: &Cluster) -> Vec<i32> {
+pub fn programs(cluster: &Cluster) -> Vec<i32> {
     let worker = cluster.worker(APP);
     let is_child = |pid: &i32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -149,6 +149,7 @@ fn a_file_that_crashes_or_hangs_the_program_fails_alone_and_with_the_reason() {
     db.create_kb("k", "hash", "{}");
     for (name, then, reason, state) in [
         ("segv", "kill -SEGV $$", "signal 11", "22000"),
+        ("kill", "kill -KILL $$", "signal 9", "22000"),
         ("hang", "sleep 100 & wait", "takes longer than 2 s", "54000"),
         ("cpu", "kill -XCPU $$", "takes longer than 2 s", "54000"),
         ("panic", "exit 101", "a state that it does not expect", "22000"),
@@ -173,7 +174,7 @@ fn a_file_that_crashes_or_hangs_the_program_fails_alone_and_with_the_reason() {
     use_program(&cluster, &mut db, "");
     db.run("SELECT kb.retry('k')");
     db.wait("k");
-    assert_sound(&mut db, "k", 14, 0);
+    assert_sound(&mut db, "k", 16, 0);
 }
 
 #[test]
