@@ -211,7 +211,7 @@ CREATE TABLE kb.documents (
     content_hash bytea NOT NULL,
     -- The content_hash from which the live chunks were made; NULL before the first time.
     indexed_hash bytea,
-    -- A hash of the settings under which the live chunks were made.
+    -- A hash of the settings under which the live chunks were made; '': the document had another chunking.
     settings     text,
     metadata     jsonb NOT NULL DEFAULT '{}',
     status       text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'ready', 'failed')),
@@ -236,7 +236,7 @@ CREATE TABLE kb.documents (
     stored_bytes bigint NOT NULL DEFAULT 0,
     -- What its source said of it when it was last read; '': that cannot be compared, and it is read again.
     version      text,
-    UNIQUE (kb_no, tenant_id, external_id),
+    chunking     jsonb,
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
 )
@@ -245,10 +245,13 @@ CREATE TABLE kb.documents (
 -- status.
 WITH (fillfactor = 50);
 ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
+-- In the order of code points, so that it also finds the documents whose external_ids have a prefix.
+CREATE UNIQUE INDEX documents_external_id ON kb.documents (kb_no, tenant_id, external_id text_pattern_ops);
 CREATE INDEX documents_kb_id ON kb.documents (kb_id);
 CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE error IS NOT NULL;
 CREATE INDEX documents_part_of ON kb.documents (part_of) WHERE part_of IS NOT NULL;
+CREATE INDEX documents_context_llm ON kb.documents ((chunking ->> 'context_llm')) WHERE chunking ->> 'context_llm' IS NOT NULL;
 CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
 COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), the extracted text (content), metadata and processing state.';
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
@@ -259,6 +262,7 @@ COMMENT ON COLUMN kb.documents.file_metadata IS 'What the file says of itself, s
 COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract that read the file. kb.ingest reads files again that another version has read.';
 COMMENT ON COLUMN kb.documents.part_of IS 'The document of the file within which this file is, such as a message with attachments. It is deleted with it. NULL if there is none.';
 COMMENT ON COLUMN kb.documents.version IS 'Size and times of the file when it was last read, by which a run of its source sees whether it has changed. NULL if it was not put by a source, or could not be read.';
+COMMENT ON COLUMN kb.documents.chunking IS 'How the document is cut into chunks, with every default; it was given when the document was put. NULL: as the knowledge base says.';
 COMMENT ON COLUMN kb.documents.answers IS 'Internal: the answers of models from which its chunks were made. NULL if no model was called.';
 COMMENT ON COLUMN kb.documents.stored_bytes IS 'Size in bytes of the text, title, uri and metadata that were put. It counts towards the quota of the tenant of the knowledge base.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text, of which chunks are slices (once status is ready). NULL until the text has been extracted from an original that is not text itself.';
@@ -937,7 +941,8 @@ ALTER TABLE kb.documents ALTER COLUMN uri SET STATISTICS 0, ALTER COLUMN title S
     ALTER COLUMN content_type SET STATISTICS 0, ALTER COLUMN original SET STATISTICS 0, ALTER COLUMN content SET STATISTICS 0,
     ALTER COLUMN content_hash SET STATISTICS 0, ALTER COLUMN indexed_hash SET STATISTICS 0, ALTER COLUMN settings SET STATISTICS 0,
     ALTER COLUMN sqlstate SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN answers SET STATISTICS 0,
-    ALTER COLUMN file_name SET STATISTICS 0, ALTER COLUMN file_metadata SET STATISTICS 0, ALTER COLUMN extractor SET STATISTICS 0;
+    ALTER COLUMN file_name SET STATISTICS 0, ALTER COLUMN file_metadata SET STATISTICS 0, ALTER COLUMN extractor SET STATISTICS 0,
+    ALTER COLUMN chunking SET STATISTICS 0;
 ALTER TABLE kb.chunks ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN context SET STATISTICS 0, ALTER COLUMN terms SET STATISTICS 0;
 ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.sources ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN error SET STATISTICS 0;

@@ -8,6 +8,7 @@ pub mod new_document;
 mod put_document;
 mod retry;
 mod sql;
+mod sync_documents;
 pub mod work;
 
 pub use sql::{new_documents, stored};

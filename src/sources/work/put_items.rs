@@ -206,5 +206,6 @@ fn document(run: &Run, item: &ReadItem) -> Result<NewDocument> {
         title: None,
         content_type,
         uri: Some(run.reader.uri(&item.path)),
+        chunking: None,
     })
 }
