@@ -107,6 +107,7 @@ GRANT EXECUTE ON FUNCTION kb.alter_source(text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_source(text, text, boolean) TO kb_writer;
 -- A restore of a dump creates the triggers again.
 GRANT EXECUTE ON FUNCTION kb._rows_changed() TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.import_files(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
@@ -225,7 +226,9 @@ COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, te
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'Returns the text of a JSON document: the values at the paths of fields ({include, exclude}); without fields, the first of content, text, description, title, summary, body and name that has text; otherwise every string with the names that lead to it, sorted.';
 COMMENT ON FUNCTION kb.create_source(text, text, text, jsonb) IS
-    'Creates a source of a knowledge base, whose files become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format) or markdown_glob. config: path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories), every (an interval after which a run begins by itself), cleanup (incremental: documents are deleted whose files a complete listing no longer has; full: and each file is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path of the file beneath that directory. Only kb_admin may name a path.';
+    'Creates a source of a knowledge base, whose files or rows become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format), markdown_glob or query. config: query (a SELECT of external_id, content and optionally title, uri, metadata and updated_at, which is run with the rights of the caller), path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories), every (an interval after which a run begins by itself, or a cron expression in UTC), cleanup (incremental: documents are deleted whose files a complete listing no longer has; full: and each file is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path of the file beneath that directory. Only kb_admin may name a path.';
+COMMENT ON FUNCTION kb.import_files(text, text) IS
+    'Reads the files that a path matches (a pattern of files beneath a directory of kb.source_dirs) once, in the transaction of the caller, and puts them as documents of no source, whose external_id is the path beneath that directory. Returns the numbers of files that were added, updated, skipped (unchanged) and failed; a WARNING names the first of the latter. Requires kb_admin.';
 COMMENT ON FUNCTION kb.alter_source(text, text, jsonb) IS
     'Replaces the config of a source as a whole; the next run follows it. Only kb_admin may name a path.';
 COMMENT ON FUNCTION kb.drop_source(text, text, boolean) IS

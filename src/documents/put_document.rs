@@ -100,14 +100,18 @@ pub fn check_all(kb: &KnowledgeBase, given: Vec<GivenDocument>) -> Result<Vec<Ne
 pub fn put_documents(kb_id: &str, given: Vec<GivenDocument>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
     let documents = check_all(&kb, given)?;
-    // Writers may not change the tables themselves, so this runs as the owner. The knowledge base belongs to
-    // the caller's tenant.
+    put_checked(&kb, documents)
+}
+
+/// Puts documents that are checked. The knowledge base belongs to the caller's tenant.
+pub fn put_checked(kb: &KnowledgeBase, documents: Vec<NewDocument>) -> Result<Vec<(String, PutStatus)>> {
+    // Writers may not change the tables themselves, so this runs as the owner.
     as_owner(|| {
         let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
         // The quota is locked before any document, because the holder of its lock goes on to lock documents.
         let charge = Charge::begin(&kb.tenant_id, kb.kb_no, true)?;
         stored::lock(kb.kb_no, &kb.tenant_id, &ids)?;
-        put_locked(&kb, charge, documents)
+        put_locked(kb, charge, documents)
     })
 }
 

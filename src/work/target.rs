@@ -62,7 +62,8 @@ impl Target {
     /// model reads, which may be another than when the document was put.
     pub fn cut_by(&self, chunking: &Chunking) -> Result<Target> {
         let most = max_content_tokens(&self.embedder, &settings::model_dir())?;
-        let llm = chunking.context_llm.as_deref().map(|id| services::get(ServiceKind::Llm, id)).transpose()?;
+        let llm =
+            chunking.context_llm.as_deref().map(|id| services::get(ServiceKind::Llm, id)).transpose()?;
         Ok(Target {
             build: self.build.clone(),
             embedder: self.embedder.clone(),

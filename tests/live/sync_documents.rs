@@ -70,9 +70,11 @@ fn a_sync_leaves_documents_of_sources_tables_files_and_others_alone() {
     let mut db = cluster.connect(APP);
     db.create_kb("k", "hash", "{}");
     db.create_kb("other", "hash", "{}");
-    db.run("CREATE TABLE t (id text PRIMARY KEY, body text); INSERT INTO t VALUES ('s/row', 'Of a table');
+    db.run(
+        "CREATE TABLE t (id text PRIMARY KEY, body text); INSERT INTO t VALUES ('s/row', 'Of a table');
             SELECT kb.attach_table('k', 't', content => 'body');
-            SELECT kb.create_source('k', 's', 'files', '{\"path\": \"*.md\"}'); SELECT kb.ingest('k')");
+            SELECT kb.create_source('k', 's', 'files', '{\"path\": \"*.md\"}'); SELECT kb.ingest('k')",
+    );
     db.run(
         r"SELECT kb.put_file('k', 's/mail.eml', convert_to(E'Subject: S\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/plain\n\nText\n--x\nContent-Disposition: attachment; filename=n.txt\nContent-Type: text/plain\n\nAttached\n--x--\n', 'UTF8'))",
     );
@@ -92,18 +94,15 @@ fn a_sync_leaves_documents_of_sources_tables_files_and_others_alone() {
     assert_eq!(ids(&mut b), ["s/mine"]);
     for (id, says) in [("s/a.md", "source \"s\""), ("s/row", "table")] {
         let document = format!(r#"{{"external_id": "{id}", "content": "x"}}"#);
-        let fault = db.refused(
-            &format!("SELECT kb.sync_documents('k', ARRAY['{document}']::jsonb[], 's/')"),
-            "55000",
-        );
+        let fault = db
+            .refused(&format!("SELECT kb.sync_documents('k', ARRAY['{document}']::jsonb[], 's/')"), "55000");
         assert!(fault.text.contains(says), "{fault:?}");
     }
     // What is deleted makes room in a quota for what is put.
     db.run("SELECT kb.set_quota('b', documents => 2)");
     assert_eq!(sync(&mut b, "", &[("x", "One"), ("y", "Two")]), [2, 0, 0, 1]);
-    let three = [("x", "One"), ("y", "Two"), ("z", "Three")].map(|(id, text)| {
-        format!("'{}'", serde_json::json!({"external_id": id, "content": text}))
-    });
+    let three = [("x", "One"), ("y", "Two"), ("z", "Three")]
+        .map(|(id, text)| format!("'{}'", serde_json::json!({"external_id": id, "content": text})));
     b.refused(&format!("SELECT kb.sync_documents('k', ARRAY[{}]::jsonb[], '')", three.join(", ")), "53400");
     assert_eq!(ids(&mut b), ["x", "y"]);
     let mut reader = cluster.connect_as(APP, "b");

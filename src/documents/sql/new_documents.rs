@@ -123,8 +123,8 @@ pub const GIVEN: &str = "CASE WHEN d.file_metadata IS NULL THEN d.metadata ELSE 
         WHERE d.file_metadata -> m.key IS DISTINCT FROM m.value), '{}') END";
 
 /// Inserts or updates a document. A failed document that is put again is updated even if its content is the
-/// same, and so is one that gets another chunking, or another title if titles are part of its chunks' context.
-/// Returns None, and does nothing, if the external_id is taken by a document of another origin.
+/// same, and so is one that gets another chunking, or another title if titles are part of its chunks'
+/// context. Returns None, and does nothing, if the external_id is taken by a document of another origin.
 pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(

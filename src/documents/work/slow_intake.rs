@@ -81,9 +81,8 @@ impl SlowIntake {
 
     pub fn add(&mut self, document: Document) {
         let asked = document.targets.iter().filter(|(target, _)| target.asks_models());
-        let models = asked.map(|(target, _)| {
-            (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone()))
-        });
+        let models = asked
+            .map(|(target, _)| (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone())));
         let models = models.collect();
         self.waiting.entry(models).or_default().push_back(document);
     }
