@@ -86,10 +86,11 @@ GRANT EXECUTE ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb
 GRANT EXECUTE ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_knowledge_base(text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.ingest(text, text) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.sync_documents(text, jsonb[], text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_by_filter(text, jsonb) TO kb_writer;
@@ -106,6 +107,7 @@ GRANT EXECUTE ON FUNCTION kb.alter_source(text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_source(text, text, boolean) TO kb_writer;
 -- A restore of a dump creates the triggers again.
 GRANT EXECUTE ON FUNCTION kb._rows_changed() TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.import_files(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
@@ -155,14 +157,16 @@ COMMENT ON FUNCTION kb.move_knowledge_base(text, text) IS
     'Moves a knowledge base of the session''s tenant to another tenant when the transaction commits, with its documents, chunks, vectors, jobs, runs, evaluation sets, attached tables and shares. The ids of chunks do not change. Requires kb_admin and a role that is not bound to tenants.';
 COMMENT ON FUNCTION kb.ingest(text, text) IS
     'Processes the documents of a knowledge base, starts a run of each of its sources (kb.create_source), and returns the number of the run. Strategy upsert processes documents that are not ready or were processed under other settings; replace processes all of them into a new build, which replaces the live one in a single commit. A change of embedder is always a replace.';
-COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text) IS
-    'Stores a document under an external_id, and returns added, updated or skipped (unchanged). The content type is determined from content_type, else from the extension of external_id or uri, else from the text. The document can be found once the worker has processed it; see kb.wait.';
-COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text) IS
-    'Stores a document given as bytes, which must be UTF-8, under an external_id, and returns added, updated or skipped (unchanged). The content type is determined from content_type, else from the extension of external_id or uri, else from the text. The document can be found once the worker has processed it; see kb.wait. The argument is called bytes, so that callers by name (PostgREST) can tell this function from the one that takes text.';
+COMMENT ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text, jsonb) IS
+    'Stores a document under an external_id, and returns added, updated or skipped (unchanged). The content type is determined from content_type, else from the extension of external_id or uri, else from the text. chunking: as that of a knowledge base, for this document; NULL leaves it unchanged, and an empty object removes it. The document can be found once the worker has processed it; see kb.wait.';
+COMMENT ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text, jsonb) IS
+    'Stores a document given as bytes, which must be UTF-8, under an external_id, and returns added, updated or skipped (unchanged). The content type is determined from content_type, else from the extension of external_id or uri, else from the text. chunking: as that of a knowledge base, for this document; NULL leaves it unchanged, and an empty object removes it. The document can be found once the worker has processed it; see kb.wait. The argument is called bytes, so that callers by name (PostgREST) can tell this function from the one that takes text.';
 COMMENT ON FUNCTION kb.put_documents(text, jsonb[]) IS
-    'Stores documents given as {external_id, content, metadata, title, content_type, uri}, all or none, and returns added, updated or skipped for each.';
-COMMENT ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text) IS
-    'Stores a file of any format under an external_id, and returns added, updated or skipped (unchanged). The worker finds out what the file is (by its bytes, else by content_type, else by the extension of filename) and extracts its text, title and metadata; a file that cannot be read is listed in kb.failures. filename is uri, or else external_id, by default. The document can be found once the worker has processed it; see kb.wait.';
+    'Stores documents given as {external_id, content, metadata, title, content_type, uri, chunking}, all or none, and returns added, updated or skipped for each.';
+COMMENT ON FUNCTION kb.sync_documents(text, jsonb[], text) IS
+    'Stores documents as kb.put_documents does, and deletes all others whose external_id begins with scope; each of the documents must begin with it. An empty scope stands for all documents of the knowledge base. Documents of sources, of attached tables and of other tenants remain. Returns the numbers of documents that were added, updated, skipped (unchanged) and deleted.';
+COMMENT ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text, jsonb) IS
+    'Stores a file of any format under an external_id, and returns added, updated or skipped (unchanged). The worker finds out what the file is (by its bytes, else by content_type, else by the extension of filename) and extracts its text, title and metadata; a file that cannot be read is listed in kb.failures. filename is uri, or else external_id, by default. chunking: as that of a knowledge base, for this document; NULL leaves it unchanged, and an empty object removes it. The document can be found once the worker has processed it; see kb.wait.';
 COMMENT ON FUNCTION kb.delete_document(text, text) IS
     'Deletes a document with its chunks and vectors when the transaction commits. Returns false if it did not exist.';
 COMMENT ON FUNCTION kb.delete_documents(text, text[]) IS
@@ -222,7 +226,9 @@ COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, te
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
     'Returns the text of a JSON document: the values at the paths of fields ({include, exclude}); without fields, the first of content, text, description, title, summary, body and name that has text; otherwise every string with the names that lead to it, sorted.';
 COMMENT ON FUNCTION kb.create_source(text, text, text, jsonb) IS
-    'Creates a source of a knowledge base, whose files become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format) or markdown_glob. config: path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories), every (an interval after which a run begins by itself), cleanup (incremental: documents are deleted whose files a complete listing no longer has; full: and each file is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path of the file beneath that directory. Only kb_admin may name a path.';
+    'Creates a source of a knowledge base, whose files or rows become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format), markdown_glob or query. config: query (a SELECT of external_id, content and optionally title, uri, metadata and updated_at, which is run with the rights of the caller), path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories), every (an interval after which a run begins by itself, or a cron expression in UTC), cleanup (incremental: documents are deleted whose files a complete listing no longer has; full: and each file is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path of the file beneath that directory. Only kb_admin may name a path.';
+COMMENT ON FUNCTION kb.import_files(text, text) IS
+    'Reads the files that a path matches (a pattern of files beneath a directory of kb.source_dirs) once, in the transaction of the caller, and puts them as documents of no source, whose external_id is the path beneath that directory. Returns the numbers of files that were added, updated, skipped (unchanged) and failed; a WARNING names the first of the latter. Requires kb_admin.';
 COMMENT ON FUNCTION kb.alter_source(text, text, jsonb) IS
     'Replaces the config of a source as a whole; the next run follows it. Only kb_admin may name a path.';
 COMMENT ON FUNCTION kb.drop_source(text, text, boolean) IS

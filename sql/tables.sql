@@ -211,7 +211,7 @@ CREATE TABLE kb.documents (
     content_hash bytea NOT NULL,
     -- The content_hash from which the live chunks were made; NULL before the first time.
     indexed_hash bytea,
-    -- A hash of the settings under which the live chunks were made.
+    -- A hash of the settings under which the live chunks were made; '': the document had another chunking.
     settings     text,
     metadata     jsonb NOT NULL DEFAULT '{}',
     status       text NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'ready', 'failed')),
@@ -236,7 +236,7 @@ CREATE TABLE kb.documents (
     stored_bytes bigint NOT NULL DEFAULT 0,
     -- What its source said of it when it was last read; '': that cannot be compared, and it is read again.
     version      text,
-    UNIQUE (kb_no, tenant_id, external_id),
+    chunking     jsonb,
     FOREIGN KEY (kb_no, kb_id) REFERENCES kb.knowledge_bases (kb_no, id) ON UPDATE CASCADE ON DELETE CASCADE,
     CHECK (content IS NOT NULL OR original IS NOT NULL)
 )
@@ -245,10 +245,13 @@ CREATE TABLE kb.documents (
 -- status.
 WITH (fillfactor = 50);
 ALTER SEQUENCE kb.document_id_seq OWNED BY kb.documents.document_id;
+-- In the order of code points, so that it also finds the documents whose external_ids have a prefix.
+CREATE UNIQUE INDEX documents_external_id ON kb.documents (kb_no, tenant_id, external_id text_pattern_ops);
 CREATE INDEX documents_kb_id ON kb.documents (kb_id);
 CREATE INDEX documents_metadata ON kb.documents USING gin (metadata jsonb_path_ops);
 CREATE INDEX documents_failed ON kb.documents (kb_no) WHERE error IS NOT NULL;
 CREATE INDEX documents_part_of ON kb.documents (part_of) WHERE part_of IS NOT NULL;
+CREATE INDEX documents_context_llm ON kb.documents ((chunking ->> 'context_llm')) WHERE chunking ->> 'context_llm' IS NOT NULL;
 CREATE INDEX documents_source_no ON kb.documents (source_no) WHERE source_no IS NOT NULL;
 COMMENT ON TABLE kb.documents IS 'Documents: what was put (original), the extracted text (content), metadata and processing state.';
 COMMENT ON COLUMN kb.documents.kb_id IS 'The knowledge base''s id.';
@@ -258,7 +261,8 @@ COMMENT ON COLUMN kb.documents.file_name IS 'The name of the file that was put. 
 COMMENT ON COLUMN kb.documents.file_metadata IS 'What the file says of itself, such as its author. It is part of metadata, where what the caller gives has precedence.';
 COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract that read the file. kb.ingest reads files again that another version has read.';
 COMMENT ON COLUMN kb.documents.part_of IS 'The document of the file within which this file is, such as a message with attachments. It is deleted with it. NULL if there is none.';
-COMMENT ON COLUMN kb.documents.version IS 'Size and times of the file when it was last read, by which a run of its source sees whether it has changed. NULL if it was not put by a source, or could not be read.';
+COMMENT ON COLUMN kb.documents.version IS 'Size and times of the file, or updated_at or a hash of the row, when it was last read, by which a run of its source sees whether it has changed. NULL if it was not put by a source, or could not be read.';
+COMMENT ON COLUMN kb.documents.chunking IS 'How the document is cut into chunks, with every default; it was given when the document was put. NULL: as the knowledge base says.';
 COMMENT ON COLUMN kb.documents.answers IS 'Internal: the answers of models from which its chunks were made. NULL if no model was called.';
 COMMENT ON COLUMN kb.documents.stored_bytes IS 'Size in bytes of the text, title, uri and metadata that were put. It counts towards the quota of the tenant of the knowledge base.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text, of which chunks are slices (once status is ready). NULL until the text has been extracted from an original that is not text itself.';
@@ -535,7 +539,7 @@ CREATE TABLE kb.sources (
     source_no     bigint PRIMARY KEY DEFAULT nextval('kb.source_no_seq'),
     kb_no         bigint NOT NULL,
     tenant_id     text NOT NULL DEFAULT kb.current_tenant(),
-    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob')),
+    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob', 'query')),
     name          text,
     -- After a restore the oid differs, and the table is found by its name.
     relation      oid,
@@ -577,7 +581,7 @@ CREATE INDEX sources_backfill ON kb.sources (source_no) WHERE backfill IS NOT NU
 CREATE INDEX sources_relation ON kb.sources (relation);
 CREATE INDEX sources_relation_name ON kb.sources (relation_name);
 CREATE INDEX sources_partitions ON kb.sources USING gin (partitions) WHERE is_partitioned;
-COMMENT ON TABLE kb.sources IS 'Where documents of a knowledge base come from: attached tables, whose rows are documents (kb.attach_table, kb.detach_table), and folders (kb.create_source, kb.alter_source, kb.drop_source).';
+COMMENT ON TABLE kb.sources IS 'Where documents of a knowledge base come from: attached tables, whose rows are documents (kb.attach_table, kb.detach_table), and folders and queries (kb.create_source, kb.alter_source, kb.drop_source).';
 COMMENT ON COLUMN kb.sources.name IS 'The name of the source, unique in its knowledge base; NULL for a table.';
 COMMENT ON COLUMN kb.sources.run_no IS 'The last run of kb.ingest in which the source was listed; NULL if there was none, or for a table.';
 COMMENT ON COLUMN kb.sources.last_run_at IS 'When the source was last listed to the end; NULL if it never was, or for a table.';
@@ -585,10 +589,10 @@ COMMENT ON COLUMN kb.sources.next_run_at IS 'When the next run begins by itself 
 COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.attach_table and kb.create_source return.';
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
 COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
-COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files or markdown_glob.';
+COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files, markdown_glob or query.';
 COMMENT ON COLUMN kb.sources.relation IS 'The oid of the table when it was attached or last found; NULL for other types.';
 COMMENT ON COLUMN kb.sources.relation_name IS 'The name of the table when it was attached or last found, schema-qualified and quoted; NULL for other types.';
-COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table. For other types, the session user that created or altered the source.';
+COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table. For other types, the role that created or altered the source, with whose privileges a query runs.';
 COMMENT ON COLUMN kb.sources.key IS 'The columns of the primary key, whose values form the external_id; NULL for other types than table.';
 COMMENT ON COLUMN kb.sources.config IS 'How rows become documents: the arguments of kb.attach_table, with published_when as PostgreSQL prints it. For other types, the config of kb.create_source with all defaults.';
 COMMENT ON COLUMN kb.sources.backfill IS 'The key up to which existing rows have been queued, initially {}. NULL once all have been queued.';
@@ -937,7 +941,8 @@ ALTER TABLE kb.documents ALTER COLUMN uri SET STATISTICS 0, ALTER COLUMN title S
     ALTER COLUMN content_type SET STATISTICS 0, ALTER COLUMN original SET STATISTICS 0, ALTER COLUMN content SET STATISTICS 0,
     ALTER COLUMN content_hash SET STATISTICS 0, ALTER COLUMN indexed_hash SET STATISTICS 0, ALTER COLUMN settings SET STATISTICS 0,
     ALTER COLUMN sqlstate SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0, ALTER COLUMN answers SET STATISTICS 0,
-    ALTER COLUMN file_name SET STATISTICS 0, ALTER COLUMN file_metadata SET STATISTICS 0, ALTER COLUMN extractor SET STATISTICS 0;
+    ALTER COLUMN file_name SET STATISTICS 0, ALTER COLUMN file_metadata SET STATISTICS 0, ALTER COLUMN extractor SET STATISTICS 0,
+    ALTER COLUMN chunking SET STATISTICS 0;
 ALTER TABLE kb.chunks ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN context SET STATISTICS 0, ALTER COLUMN terms SET STATISTICS 0;
 ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.sources ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN error SET STATISTICS 0;

@@ -6,7 +6,6 @@ use crate::pg::json::{Jsonb, JsonbMembers};
 use crate::pg::report::reported;
 
 use kb_search::bm25::compound;
-use kb_types::Json;
 use kb_types::error::Error;
 use kb_types::json_reader::Fields;
 use kb_types::row_states::PutStatus;
@@ -16,6 +15,7 @@ use pgrx::prelude::*;
 use serde_json::Value;
 
 #[pg_extern(volatile, parallel_unsafe)]
+#[allow(clippy::too_many_arguments)]
 fn put_document(
     kb_id: Option<&str>,
     external_id: Option<&str>,
@@ -24,18 +24,20 @@ fn put_document(
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
+    chunking: default!(Option<Jsonb>, "NULL"),
 ) -> Result<String, ErrorReport> {
     reported(|| {
         let kb_id = required("kb_id", kb_id)?;
         let external_id = required("external_id", external_id)?;
         let content = required("content", content)?;
-        let metadata = json("metadata", metadata)?;
         let content = Content::Text(content.to_string());
-        put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+        let described = Described { metadata, title, content_type, uri, chunking };
+        put_one(kb_id, given(external_id, content, described)?)
     })
 }
 
 #[pg_extern(name = "put_document", volatile, parallel_unsafe)]
+#[allow(clippy::too_many_arguments)]
 fn put_document_bytes(
     kb_id: Option<&str>,
     external_id: Option<&str>,
@@ -44,13 +46,14 @@ fn put_document_bytes(
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
+    chunking: default!(Option<Jsonb>, "NULL"),
 ) -> Result<String, ErrorReport> {
     reported(|| {
         let kb_id = required("kb_id", kb_id)?;
         let external_id = required("external_id", external_id)?;
         let content = Content::Bytes(required("bytes", bytes)?.to_vec());
-        let metadata = json("metadata", metadata)?;
-        put_one(kb_id, given(external_id, content, metadata, title, content_type, uri))
+        let described = Described { metadata, title, content_type, uri, chunking };
+        put_one(kb_id, given(external_id, content, described)?)
     })
 }
 
@@ -65,33 +68,38 @@ fn put_file(
     title: default!(Option<&str>, "NULL"),
     content_type: default!(Option<&str>, "NULL"),
     uri: default!(Option<&str>, "NULL"),
+    chunking: default!(Option<Jsonb>, "NULL"),
 ) -> Result<String, ErrorReport> {
     reported(|| {
         let kb_id = required("kb_id", kb_id)?;
         let external_id = required("external_id", external_id)?;
         let bytes = required("bytes", bytes)?.to_vec();
         let name = filename.or(uri).unwrap_or(external_id).to_string();
-        let metadata = json("metadata", metadata)?;
-        put_one(kb_id, given(external_id, Content::File { bytes, name }, metadata, title, content_type, uri))
+        let described = Described { metadata, title, content_type, uri, chunking };
+        put_one(kb_id, given(external_id, Content::File { bytes, name }, described)?)
     })
 }
 
-fn given(
-    external_id: &str,
-    content: Content,
-    metadata: Option<Json>,
-    title: Option<&str>,
-    content_type: Option<&str>,
-    uri: Option<&str>,
-) -> GivenDocument {
-    GivenDocument {
+/// What is given of a document besides its content.
+struct Described<'a> {
+    metadata: Option<Jsonb>,
+    title: Option<&'a str>,
+    content_type: Option<&'a str>,
+    uri: Option<&'a str>,
+    chunking: Option<Jsonb>,
+}
+
+fn given(external_id: &str, content: Content, described: Described) -> Result<GivenDocument, Error> {
+    let Described { metadata, title, content_type, uri, chunking } = described;
+    Ok(GivenDocument {
         external_id: external_id.to_string(),
         content,
-        metadata,
+        metadata: json("metadata", metadata)?,
         title: title.map(str::to_string),
         content_type: content_type.map(str::to_string),
         uri: uri.map(str::to_string),
-    }
+        chunking: value("chunking", chunking)?,
+    })
 }
 
 fn put_one(kb_id: &str, given: GivenDocument) -> kb_types::error::Result<String> {
@@ -108,17 +116,39 @@ fn put_documents(
 ) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
     reported(|| {
         let kb_id = required("kb_id", kb_id)?;
-        let documents = elements("documents", required("documents", documents)?)?;
-        let mut all = Vec::with_capacity(documents.len());
-        for (i, document) in documents.into_iter().enumerate() {
-            all.push(read(i + 1, document)?);
-        }
-        let results = crate::documents::put_document::put_documents(kb_id, all)?;
+        let documents = read_all(documents)?;
+        let results = crate::documents::put_document::put_documents(kb_id, documents)?;
         Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
     })
 }
 
-/// An element of put_documents: {external_id, content, metadata, title, content_type, uri}.
+#[pg_extern(volatile, parallel_unsafe)]
+fn sync_documents(
+    kb_id: Option<&str>,
+    documents: Option<Vec<Option<JsonbMembers>>>,
+    scope: Option<&str>,
+) -> Result<
+    TableIterator<
+        'static,
+        (name!(added, i64), name!(updated, i64), name!(skipped, i64), name!(deleted, i64)),
+    >,
+    ErrorReport,
+> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let scope = required("scope", scope)?;
+        let documents = read_all(documents)?;
+        let counts = crate::documents::sync_documents::sync_documents(kb_id, documents, scope)?;
+        Ok(TableIterator::once((counts.added, counts.updated, counts.skipped, counts.deleted)))
+    })
+}
+
+fn read_all(documents: Option<Vec<Option<JsonbMembers>>>) -> Result<Vec<GivenDocument>, Error> {
+    let documents = elements("documents", required("documents", documents)?)?;
+    documents.into_iter().enumerate().map(|(i, document)| read(i + 1, document)).collect()
+}
+
+/// An element of put_documents: {external_id, content, metadata, title, content_type, uri, chunking}.
 fn read(number: usize, document: JsonbMembers) -> Result<GivenDocument, Error> {
     let name = format!("documents[{number}]");
     let wrong = |problem| Error::configuration(name.clone(), vec![problem]);
@@ -147,6 +177,7 @@ fn read(number: usize, document: JsonbMembers) -> Result<GivenDocument, Error> {
         title: fields.text("title"),
         content_type: fields.text("content_type"),
         uri: fields.text("uri"),
+        chunking: fields.object("chunking"),
     };
     let problems = fields.finish();
     if problems.is_empty() { Ok(given) } else { Err(Error::configuration(name, problems)) }

@@ -11,7 +11,7 @@ use kb_types::{Filter, Json};
 use std::collections::HashSet;
 
 /// From this many deleted documents on, a deletion wakes the worker, because it is worth folding their words.
-const MANY: usize = 256;
+pub const MANY: usize = 256;
 
 /// Deletes documents. Returns for each id, in order, whether it existed.
 pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {

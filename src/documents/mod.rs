@@ -5,9 +5,10 @@ mod chunk;
 mod delete_document;
 mod extract_text;
 pub mod new_document;
-mod put_document;
+pub mod put_document;
 mod retry;
 mod sql;
+mod sync_documents;
 pub mod work;
 
 pub use sql::{new_documents, stored};

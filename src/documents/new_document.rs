@@ -5,6 +5,7 @@ use crate::settings;
 use kb_text::parse;
 use kb_types::error::{Error, Result};
 use kb_types::{Json, id, sizes};
+use serde_json::Value;
 
 /// The content of a document, as a caller provides it.
 #[derive(Debug)]
@@ -39,9 +40,12 @@ pub struct GivenDocument {
     pub title: Option<String>,
     pub content_type: Option<String>,
     pub uri: Option<String>,
+    /// How it is cut, as it was given. None: as before.
+    pub chunking: Option<Value>,
 }
 
-/// Checks a document completely, before anything is stored.
+/// Checks a document completely, before anything is stored, but for its chunking, which depends on the
+/// knowledge base.
 pub fn check(given: GivenDocument) -> Result<NewDocument> {
     let id = given.external_id;
     if let Some(problem) = id::problem(&id, id::MAX_EXTERNAL_BYTES) {
@@ -94,5 +98,6 @@ pub fn check(given: GivenDocument) -> Result<NewDocument> {
         metadata: given.metadata,
         title_is_given: false,
         uri_is_given: false,
+        chunking: None,
     })
 }

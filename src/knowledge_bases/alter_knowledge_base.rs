@@ -12,11 +12,10 @@ use crate::pg::{report, txn, wake};
 use crate::settings;
 use crate::tenants::quota;
 use kb_text::chunk_settings::Chunking;
-use kb_text::chunk_settings::DEFAULT_OVERLAP;
 use kb_text::tokenizer::max_content_tokens;
-use kb_types::error::Result;
+use kb_types::error::{Error, Result};
 use kb_types::row_states::BuildState;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Replaces the settings that are given, whole objects at a time. Retrieval, description and metadata take
 /// effect at once; embedder, chunking and preprocess take effect with the next kb.ingest, or at once while
@@ -80,21 +79,15 @@ fn remake_if_empty(kb: &KnowledgeBase) -> Result<bool> {
 
 /// The present chunking, with a size that a new embedder's model can read. A NOTICE reports a change.
 fn fitted(chunking: &Value, embedder: &str) -> Result<Value> {
-    let mut fitted = Chunking::repaired(chunking);
-    let Some(embedder) = services::find_embedder(embedder)? else { return Ok(fitted) };
-    let most = max_content_tokens(&embedder, &settings::model_dir())?;
-    let beside = Chunking::stored(&fitted).map_or(0, |chunking| chunking.context_tokens());
-    let Some(limit) = most.map(|most| most.saturating_sub(beside).max(1)) else { return Ok(fitted) };
-    let own_tokens = chunking["unit"] == "tokens" && chunking["tokenizer"].is_null();
-    if own_tokens && chunking["size"].as_u64().is_some_and(|size| size > limit as u64) {
-        fitted["size"] = json!(limit);
-        if chunking["overlap"] != 0 {
-            fitted["overlap"] = json!((limit as f64 * DEFAULT_OVERLAP) as u64);
-        }
+    let before = Chunking::stored(chunking)
+        .map_err(|problems| Error::Internal(format!("stored chunking: {}", problems.join("; "))))?;
+    let Some(embedder) = services::find_embedder(embedder)? else { return Ok(before.to_json()) };
+    let fitted = before.clone().fitted(max_content_tokens(&embedder, &settings::model_dir())?);
+    if fitted.size != before.size {
         report::notice(&format!(
-            "chunking size is now {limit} tokens, the most that embedder \"{}\" reads",
-            embedder.id
+            "chunking size is now {} tokens, the most that embedder \"{}\" reads",
+            fitted.size, embedder.id
         ));
     }
-    Ok(fitted)
+    Ok(fitted.to_json())
 }

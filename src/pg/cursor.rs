@@ -4,6 +4,7 @@
 
 use super::pinned_settings::pinned;
 use super::plans::plan;
+use super::row::columns_of;
 use super::spi::{Arg, Row, datums, result_rows};
 use kb_types::error::{Error, Result};
 use pgrx::pg_sys;
@@ -30,6 +31,12 @@ impl Cursor {
             return Err(Error::Internal(format!("this statement cannot be opened: {sql}")));
         }
         Ok(Cursor { portal, is_open: true })
+    }
+
+    /// The names and types of the columns.
+    pub fn columns(&self) -> Vec<(String, pg_sys::Oid)> {
+        // SAFETY: an open portal has the description of its rows.
+        unsafe { columns_of((*self.portal).tupDesc) }
     }
 
     /// Fetches the next rows, at most `most` of them. There are no further rows if it returns fewer.

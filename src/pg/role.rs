@@ -84,6 +84,11 @@ pub fn acting_roles() -> (Vec<String>, Vec<i64>) {
     roles.into_iter().filter_map(|role| Some((name_of(role.into())?, i64::from(role)))).unzip()
 }
 
+/// The name of the role that calls kb.
+pub fn caller_name() -> String {
+    name_of(caller()).unwrap_or_default()
+}
+
 /// The name of a role, or None if the role does not exist.
 fn name_of(role: pg_sys::Oid) -> Option<String> {
     // SAFETY: a look-up by oid; the name is copied.

@@ -110,6 +110,41 @@ impl Row {
         Ok(self.datum(self.number(column)?))
     }
 
+    /// The text in a column of any type of texts ([`is_text`]).
+    pub fn text(&self, number: usize) -> Result<Option<String>> {
+        let type_oid = self.attribute(number).atttypid;
+        if !is_text(type_oid) {
+            return Err(Error::Internal(format!("column {number} has type {}, no text", type_oid.to_u32())));
+        }
+        // SAFETY: the values of these types are all stored as texts are.
+        Ok(self.datum(number).and_then(|datum| unsafe { String::from_datum(datum, false) }))
+    }
+
+    /// The microseconds since 2000 of a column of a type of timestamps ([`is_timestamp`]).
+    pub fn timestamp(&self, number: usize) -> Result<Option<i64>> {
+        let type_oid = self.attribute(number).atttypid;
+        match is_timestamp(type_oid) {
+            true => Ok(self.datum(number).map(|datum| datum.value() as i64)),
+            false => Err(Error::Internal(format!("column {number} has type {}, no time", type_oid.to_u32()))),
+        }
+    }
+
+    /// The size in bytes of the value of a column of variable length, without reading it; None: it is NULL.
+    pub fn raw_size(&self, number: usize) -> Option<usize> {
+        if self.attribute(number).attlen != -1 {
+            return None;
+        }
+        // SAFETY: a type of variable length.
+        self.datum(number)
+            .map(|datum| unsafe { pg_sys::toast_raw_datum_size(datum) } as usize - pg_sys::VARHDRSZ)
+    }
+
+    /// The size in bytes of the row, without what is stored apart.
+    pub fn size(&self) -> usize {
+        // SAFETY: the tuple lives as long as the row.
+        unsafe { (*self.tuple).t_len as usize }
+    }
+
     fn datum(&self, number: usize) -> Option<pg_sys::Datum> {
         // SAFETY: the tuple has as many columns as its descriptor, and both live as long as the row.
         unsafe { heap_getattr_raw(self.tuple, NonZeroUsize::MIN.saturating_add(number), self.columns) }
@@ -137,17 +172,49 @@ impl Row {
     }
 
     fn attribute(&self, number: usize) -> &pg_sys::FormData_pg_attribute {
-        // SAFETY: the descriptor lives as long as the row and has this column. In PostgreSQL 18 the full
-        // descriptions follow the compact ones, as its function TupleDescAttr says.
-        unsafe {
-            #[cfg(not(feature = "pg18"))]
-            let first: *const pg_sys::FormData_pg_attribute = (*self.columns).attrs.as_ptr();
-            #[cfg(feature = "pg18")]
-            let first: *const pg_sys::FormData_pg_attribute =
-                (*self.columns).compact_attrs.as_ptr().add(self.count()).cast();
-            &*first.add(number)
-        }
+        // SAFETY: the descriptor lives as long as the row and has this column.
+        unsafe { attribute_of(self.columns, number) }
     }
+}
+
+/// # Safety
+/// The descriptor lives as long as the result is used, and has this column.
+unsafe fn attribute_of<'a>(columns: pg_sys::TupleDesc, number: usize) -> &'a pg_sys::FormData_pg_attribute {
+    // SAFETY: in PostgreSQL 18 the full descriptions follow the compact ones, as its function TupleDescAttr
+    // says.
+    unsafe {
+        #[cfg(not(feature = "pg18"))]
+        let first: *const pg_sys::FormData_pg_attribute = (*columns).attrs.as_ptr();
+        #[cfg(feature = "pg18")]
+        let first: *const pg_sys::FormData_pg_attribute =
+            (*columns).compact_attrs.as_ptr().add((*columns).natts as usize).cast();
+        &*first.add(number)
+    }
+}
+
+/// The names and types of columns.
+///
+/// # Safety
+/// The descriptor is valid.
+pub(super) unsafe fn columns_of(columns: pg_sys::TupleDesc) -> Vec<(String, pg_sys::Oid)> {
+    // SAFETY: the caller guarantees it.
+    let count = unsafe { (*columns).natts as usize };
+    let column = |number| {
+        // SAFETY: as above.
+        let attribute = unsafe { attribute_of(columns, number) };
+        (String::from_utf8_lossy(name_of(attribute)).into_owned(), attribute.atttypid)
+    };
+    (0..count).map(column).collect()
+}
+
+/// Whether values of a type are stored as texts are.
+pub fn is_text(type_oid: pg_sys::Oid) -> bool {
+    [pg_sys::TEXTOID, pg_sys::VARCHAROID, pg_sys::BPCHAROID].contains(&type_oid)
+}
+
+/// Whether values of a type are microseconds since 2000.
+pub fn is_timestamp(type_oid: pg_sys::Oid) -> bool {
+    [pg_sys::TIMESTAMPTZOID, pg_sys::TIMESTAMPOID].contains(&type_oid)
 }
 
 fn name_of(attribute: &pg_sys::FormData_pg_attribute) -> &[u8] {
@@ -167,9 +234,15 @@ macro_rules! as_stored {
     };
 }
 
-/// Where a column is: its name.
+/// Where a column is: its name, or its number.
 pub trait Column {
     fn of(self, row: &Row) -> Result<usize>;
+}
+
+impl Column for usize {
+    fn of(self, _row: &Row) -> Result<usize> {
+        Ok(self)
+    }
 }
 
 impl Column for &str {

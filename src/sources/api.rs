@@ -32,6 +32,21 @@ fn create_source(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn import_files(
+    kb_id: Option<&str>,
+    path: Option<&str>,
+) -> Result<
+    TableIterator<'static, (name!(added, i64), name!(updated, i64), name!(skipped, i64), name!(failed, i64))>,
+    ErrorReport,
+> {
+    reported(|| {
+        let (kb_id, path) = (required("kb_id", kb_id)?, required("path", path)?);
+        let counts = crate::sources::import_files::import_files(kb_id, path)?;
+        Ok(TableIterator::once((counts.added, counts.updated, counts.skipped, counts.failed)))
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn alter_source(kb_id: Option<&str>, name: Option<&str>, config: Option<Jsonb>) -> Result<(), ErrorReport> {
     reported(|| {
         let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);

@@ -1,6 +1,7 @@
 //! The configuration of a source: what all types have, and the type's own part, which the type reads. Pure.
 
 use super::folder::FolderConfig;
+use super::query::QueryConfig;
 use super::reader::Reader;
 use kb_types::json_reader::Fields;
 use kb_types::named;
@@ -14,9 +15,18 @@ pub enum SourceType {
     Files,
     /// Files that are read as Markdown.
     MarkdownGlob,
+    /// Rows of a query.
+    Query,
 }
 
-named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob" });
+named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob", Query => "query" });
+
+impl SourceType {
+    /// Whether it is read with the rights of the server, so that only kb_admin may say what.
+    pub fn is_read_by_server(self) -> bool {
+        self != SourceType::Query
+    }
+}
 
 /// Which documents a run deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +43,7 @@ named!(Cleanup { None => "none", Incremental => "incremental", Full => "full" })
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceConfig {
     pub origin: Origin,
-    /// An interval, as PostgreSQL reads it.
+    /// An interval, as PostgreSQL reads it, or a cron expression.
     pub every: Option<String>,
     pub cleanup: Cleanup,
     pub metadata: Value,
@@ -43,6 +53,7 @@ pub struct SourceConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Folder(FolderConfig),
+    Query(QueryConfig),
 }
 
 /// What the settings of the server say that a configuration is checked against.
@@ -62,6 +73,7 @@ impl SourceConfig {
                 SourceType::Files | SourceType::MarkdownGlob => {
                     Origin::Folder(FolderConfig::parse(kind, &mut fields, allowed))
                 }
+                SourceType::Query => Origin::Query(QueryConfig::parse(&mut fields)),
             },
             every: fields.text("every"),
             cleanup: fields.named("cleanup").unwrap_or(Cleanup::Incremental),
@@ -74,6 +86,7 @@ impl SourceConfig {
     pub fn to_json(&self) -> Value {
         let mut json = match &self.origin {
             Origin::Folder(folder) => folder.to_json(),
+            Origin::Query(query) => query.to_json(),
         };
         json.insert("cleanup".into(), json!(self.cleanup.name()));
         json.extend(self.every.iter().map(|every| ("every".into(), json!(every))));
@@ -87,6 +100,7 @@ impl SourceConfig {
     pub fn reader(&self, allowed: &Allowed) -> Result<Arc<dyn Reader>, String> {
         match &self.origin {
             Origin::Folder(folder) => Ok(Arc::new(folder.reader(allowed)?)),
+            Origin::Query(_) => Err("a query is run before its rows are read".into()),
         }
     }
 }

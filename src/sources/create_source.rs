@@ -1,11 +1,13 @@
 //! kb.create_source and kb.alter_source.
 
-use super::config::{Allowed, SourceConfig, SourceType};
+use super::config::{Allowed, Origin, SourceConfig, SourceType};
+use super::query_columns;
+use super::schedule;
 use super::sql::catalog;
-use super::sql::catalog::Source;
+use super::sql::catalog::{Creator, Source};
 use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
-use crate::pg::role::{acting_roles, as_owner, caller_is};
+use crate::pg::role::{acting_roles, as_owner, caller_is, caller_name};
 use crate::pg::subtransaction::in_subtransaction;
 use crate::settings;
 use crate::tenants::quota;
@@ -21,7 +23,6 @@ const SHORTEST: f64 = 1.0;
 /// Creates a source, or finds the same one. Returns its number.
 pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -> Result<i64> {
     let kb = knowledge_bases::get_own(kb_id)?;
-    may_name_paths()?;
     let mut problems = Vec::new();
     problems.extend(id::problem(name, id::MAX_BYTES).map(|problem| format!("name: {problem}")));
     // Ids of documents begin with the name and a slash: so no two sources have the same.
@@ -30,11 +31,14 @@ pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -
     }
     let kind =
         SourceType::one_of(type_name).map_err(|problem| problems.push(format!("type: {problem}"))).ok();
+    if kind.is_none_or(SourceType::is_read_by_server) {
+        may_name_paths()?;
+    }
     let config = kind.and_then(|kind| check(&kb, kind, config).map_err(|found| problems.extend(found)).ok());
     let (Some(kind), Some(config), true) = (kind, config, problems.is_empty()) else {
         return Err(Error::configuration(format!("source \"{name}\""), problems));
     };
-    let (roles, oids) = acting_roles();
+    let creator = creator();
     as_owner(|| {
         let kb = knowledge_bases::lock(&kb)?;
         if let Some(source) = catalog::by_name(kb.kb_no, name)? {
@@ -44,22 +48,24 @@ pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -
             };
         }
         quota::check(&kb.tenant_id, Thing::AttachedTables)?;
-        quota::within(&kb.tenant_id, || catalog::insert(&kb, name, kind, &config, &roles, &oids))
+        quota::within(&kb.tenant_id, || catalog::insert(&kb, name, kind, &config, &creator))
     })
 }
 
 /// Replaces the configuration of a source. Its documents are read again.
 pub fn alter_source(kb_id: &str, name: &str, config: &Value) -> Result<()> {
     let kb = knowledge_bases::get_own(kb_id)?;
-    may_name_paths()?;
     let kind = as_owner(|| get(&kb, name))?.kind;
+    if kind.is_read_by_server() {
+        may_name_paths()?;
+    }
     let config = check(&kb, kind, config)
         .map_err(|problems| Error::configuration(format!("source \"{name}\""), problems))?;
-    let (roles, oids) = acting_roles();
+    let creator = creator();
     as_owner(|| {
         let kb = knowledge_bases::lock(&kb)?;
         let source = get(&kb, name)?;
-        quota::within(&kb.tenant_id, || catalog::update(source.source_no, &config, &roles, &oids))
+        quota::within(&kb.tenant_id, || catalog::update(source.source_no, &config, &creator))
     })
 }
 
@@ -69,8 +75,13 @@ pub fn get(kb: &KnowledgeBase, name: &str) -> Result<Source> {
         .ok_or_else(|| Error::NotFound { what: ObjectKind::Source, id: name.into() })
 }
 
+fn creator() -> Creator {
+    let (roles, oids) = acting_roles();
+    Creator { name: caller_name(), roles, oids }
+}
+
 /// A path decides which files the server reads.
-fn may_name_paths() -> Result<()> {
+pub fn may_name_paths() -> Result<()> {
     match caller_is("kb_admin") {
         true => Ok(()),
         false => Err(Error::Permission { problem: "naming the path of files requires kb_admin".into() }),
@@ -87,10 +98,17 @@ fn check(kb: &KnowledgeBase, kind: SourceType, config: &Value) -> Result<SourceC
     let mut problems = Vec::new();
     if let Some(every) = &config.every {
         match in_subtransaction(|| catalog::seconds(every)) {
+            _ if schedule::next(every).is_some() => {}
             Ok(seconds) if seconds >= SHORTEST => {}
             Ok(_) => problems.push("config.every: must be a second or longer".to_string()),
-            Err(error) => problems.push(format!("config.every: {error}")),
+            Err(error) => {
+                problems.push(format!("config.every: {error}, and it is no cron expression either"))
+            }
         }
+    }
+    if let Origin::Query(query) = &config.origin {
+        let found = query_columns::problems(&query.query);
+        problems.extend(found.into_iter().map(|problem| format!("config.query: {problem}")));
     }
     let keys: Vec<&str> =
         config.metadata.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();

@@ -6,6 +6,9 @@
 //! version of the file that was read (`version`), so that a run which was killed begins anew and finds what
 //! it has done. At most one run of a source is in progress, because it has one job.
 //!
+//! A query is run on the main thread before (`work/run_query.rs`), and what it has returned is read like
+//! files.
+//!
 //! Attached tables are sources, too; they are in `tables/mod.rs`.
 
 mod api;
@@ -13,8 +16,12 @@ mod config;
 mod create_source;
 mod drop_source;
 mod folder;
+mod import_files;
 mod pattern;
+mod query;
+mod query_columns;
 mod reader;
+mod schedule;
 mod sql;
 pub mod start_runs;
 pub mod upkeep;

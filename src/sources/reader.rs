@@ -1,5 +1,6 @@
 //! What a run needs of a type of source: a list of what there is, and the content of what is wanted. Pure.
 
+use kb_types::Json;
 use kb_types::error::Result;
 
 /// Lists and reads a source, on a helper thread. An error means that this cannot be done now, for a reason that
@@ -72,4 +73,17 @@ pub struct Found {
     pub name: Option<String>,
     /// The type that it is said to have; None: it is found out.
     pub content_type: Option<String>,
+    /// What is said of it, if the bytes are text and no file.
+    pub described: Option<Described>,
+}
+
+/// What a source says of a text.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Described {
+    pub title: Option<String>,
+    pub uri: Option<String>,
+    pub metadata: Option<Json>,
+    /// Whether a missing title or uri means that there is none.
+    pub has_title: bool,
+    pub has_uri: bool,
 }

@@ -38,6 +38,7 @@ pub fn of_row(
         return Ok(None);
     }
     let given = GivenDocument {
+        chunking: None,
         external_id,
         content: Content::Text(text),
         metadata: Some(values.metadata),

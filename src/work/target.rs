@@ -7,9 +7,12 @@ use crate::builds::builds;
 use crate::builds::builds::Build;
 use crate::models::services;
 use crate::models::services::ServiceRow;
+use crate::settings;
 use crate::vectors::upkeep::Grown;
 use crate::vectors::{Health, VectorDb, VectorStore, moved_builds};
 use kb_gateway::provider;
+use kb_text::chunk_settings::Chunking;
+use kb_text::tokenizer::max_content_tokens;
 use kb_types::error::Result;
 use kb_types::{Embedder, ServiceKind};
 use std::collections::BTreeMap;
@@ -30,6 +33,8 @@ pub trait Destination {
 pub struct Target {
     pub build: Build,
     pub embedder: Embedder,
+    /// How documents are cut: as the build says, or a document of its own.
+    pub chunking: Chunking,
     /// The chat model that says what its chunks are about.
     pub llm: Option<ServiceRow>,
     /// Filled when the build gets a table of its own, while documents are under way.
@@ -49,12 +54,30 @@ impl Destination for Target {
 impl Target {
     pub fn new(build: Build, embedder: Embedder, llm: Option<ServiceRow>) -> Target {
         let moved = moved_builds::watch(build.build_no);
-        Target { build, embedder, llm, moved }
+        let chunking = build.chunking.clone();
+        Target { build, embedder, chunking, llm, moved }
+    }
+
+    /// The same build for a document that has a chunking of its own. The size is at most what the embedder's
+    /// model reads, which may be another than when the document was put.
+    pub fn cut_by(&self, chunking: &Chunking) -> Result<Target> {
+        let most = max_content_tokens(&self.embedder, &settings::model_dir())?;
+        let llm =
+            chunking.context_llm.as_deref().map(|id| services::get(ServiceKind::Llm, id)).transpose()?;
+        Ok(Target {
+            build: self.build.clone(),
+            embedder: self.embedder.clone(),
+            chunking: chunking.clone().fitted(most),
+            llm,
+            moved: Arc::clone(&self.moved),
+        })
     }
 
     /// The same build under an embedder that was changed.
     pub fn with(&self, embedder: Embedder) -> Target {
-        Target { build: self.build.clone(), embedder, llm: self.llm.clone(), moved: Arc::clone(&self.moved) }
+        let Target { build, chunking, llm, moved, .. } = self;
+        let (build, chunking, llm) = (build.clone(), chunking.clone(), llm.clone());
+        Target { build, embedder, chunking, llm, moved: Arc::clone(moved) }
     }
 
     /// Where its vectors are now.
@@ -75,7 +98,7 @@ impl Target {
 
     /// Whether a document's text cannot be cut without asking models.
     pub fn asks_models(&self) -> bool {
-        self.build.chunking.asks_models()
+        self.chunking.asks_models()
     }
 
     pub fn is_live(&self) -> bool {

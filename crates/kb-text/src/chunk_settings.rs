@@ -170,6 +170,21 @@ impl Chunking {
         }
     }
 
+    /// The same with a size that a model can read; `max_tokens` as in [`Chunking::parse`].
+    pub fn fitted(mut self, max_tokens: Option<usize>) -> Self {
+        let limit = max_tokens.map(|most| most.saturating_sub(self.context_tokens()).max(1));
+        if let Some(limit) = limit.filter(|limit| self.size > *limit)
+            && self.unit == Unit::Tokens
+            && self.tokenizer.is_none()
+        {
+            self.size = limit;
+            if self.overlap != 0 {
+                self.overlap = (limit as f64 * DEFAULT_OVERLAP) as usize;
+            }
+        }
+        self
+    }
+
     /// Whether chunks have a context.
     pub fn has_context(&self) -> bool {
         self.context.is_some() || self.context_llm.is_some() || self.strategy == Strategy::Rows

@@ -25,6 +25,9 @@ pub struct NewDocument {
     /// Whether a missing title or uri means that the document has none, not that it keeps the one it has.
     pub title_is_given: bool,
     pub uri_is_given: bool,
+    /// How it is cut, with every default; an empty object stands for what the knowledge base says. None: as
+    /// before.
+    pub chunking: Option<Json>,
 }
 
 impl NewDocument {
@@ -41,6 +44,7 @@ impl NewDocument {
             metadata: None,
             title_is_given: false,
             uri_is_given: false,
+            chunking: None,
         }
     }
 
@@ -119,8 +123,8 @@ pub const GIVEN: &str = "CASE WHEN d.file_metadata IS NULL THEN d.metadata ELSE 
         WHERE d.file_metadata -> m.key IS DISTINCT FROM m.value), '{}') END";
 
 /// Inserts or updates a document. A failed document that is put again is updated even if its content is the
-/// same, and so is one that gets another title if titles are part of its chunks' context. Returns None, and
-/// does nothing, if the external_id is taken by a document of another origin.
+/// same, and so is one that gets another chunking, or another title if titles are part of its chunks'
+/// context. Returns None, and does nothing, if the external_id is taken by a document of another origin.
 pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
     let unchanged = spi::execute(
@@ -130,8 +134,11 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
              title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
          WHERE kb_no = $1 AND tenant_id = $7 AND external_id = $2 AND content_hash = $3 AND status <> 'failed'
            AND source_no IS NOT DISTINCT FROM $8 AND part_of IS NOT DISTINCT FROM $12
+           AND ($13 IS NULL OR chunking IS NOT DISTINCT FROM nullif($13, '{{}}'))
            AND (title IS NOT DISTINCT FROM CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END
-                OR NOT EXISTS (SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%'))",
+                OR CASE WHEN d.chunking IS NULL THEN NOT EXISTS (
+                        SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%')
+                   ELSE coalesce(d.chunking ->> 'context', '') NOT LIKE '%title%' END)",
             kept(["$4", "$5", "$9", "$6", "$10"])
         ),
         &[
@@ -147,6 +154,7 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
             Arg::Bool(document.title_is_given),
             Arg::Long(document.size()),
             Arg::LongOrNull(place.part_of),
+            Arg::JsonText(document.chunking.as_ref()),
         ],
     )?;
     if unchanged > 0 {
@@ -155,14 +163,17 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
     let added = spi::write_one(
         &format!("INSERT INTO kb.documents AS d
              (kb_no, tenant_id, external_id, uri, title, content_type, content, content_hash, metadata, kb_id, original,
-              source_no, stored_bytes, file_name, part_of)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{{}}'), $10, $11, $12, $14, $16, $17)
+              source_no, stored_bytes, file_name, part_of, chunking)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9, '{{}}'), $10, $11, $12, $14, $16, $17, nullif($18, '{{}}'))
          ON CONFLICT (kb_no, tenant_id, external_id) DO UPDATE SET
              uri = CASE WHEN $13 THEN $4 ELSE coalesce($4, d.uri) END, title = EXCLUDED.title,
              content_type = EXCLUDED.content_type, content = EXCLUDED.content, original = EXCLUDED.original,
              content_hash = EXCLUDED.content_hash, metadata = coalesce($9, {GIVEN}), status = 'pending',
              error = NULL, sqlstate = NULL, attempts = 0, updated_at = now(), stored_bytes = $14 + {},
-             file_name = EXCLUDED.file_name, file_metadata = NULL, part_of = EXCLUDED.part_of
+             file_name = EXCLUDED.file_name, file_metadata = NULL, part_of = EXCLUDED.part_of,
+             chunking = CASE WHEN $18 IS NULL THEN d.chunking ELSE nullif($18, '{{}}') END,
+             settings = CASE WHEN d.settings IS NOT NULL AND $18 IS NOT NULL
+                                 AND d.chunking IS DISTINCT FROM nullif($18, '{{}}') THEN '' ELSE d.settings END
              WHERE d.source_no IS NOT DISTINCT FROM $12
          RETURNING d.xmax = 0",
             kept(["$9", "$4", "$13", "$5", "$15"])
@@ -185,6 +196,7 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
             Arg::Bool(document.title_is_given),
             Arg::TextOrNull(document.file_name.as_deref()),
             Arg::LongOrNull(place.part_of),
+            Arg::JsonText(document.chunking.as_ref()),
         ],
         Row::only::<bool>,
     )?;

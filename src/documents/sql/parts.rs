@@ -1,6 +1,7 @@
 //! kb.documents: the files within a file.
 
 use crate::pg::spi::{self, Arg, Row};
+use kb_types::Json;
 use kb_types::error::Result;
 
 /// What is known of the file that contains others.
@@ -9,6 +10,8 @@ pub struct Whole {
     pub kb_id: String,
     /// How many files it is within.
     pub depth: i64,
+    /// Its own chunking; an empty object if it has none.
+    pub chunking: Json,
 }
 
 /// Reads a document that contains files, with the documents that it is itself a part of.
@@ -18,10 +21,11 @@ pub fn whole(document_id: i64) -> Result<Option<Whole>> {
              SELECT document_id, part_of, kb_id FROM kb.documents WHERE document_id = $1
              UNION ALL
              SELECT d.document_id, d.part_of, d.kb_id FROM above a JOIN kb.documents d ON d.document_id = a.part_of)
-         SELECT (SELECT kb_id FROM above WHERE document_id = $1) AS kb_id, count(*) - 1 AS depth
+         SELECT (SELECT kb_id FROM above WHERE document_id = $1) AS kb_id, count(*) - 1 AS depth,
+             (SELECT coalesce(chunking, '{}')::text FROM kb.documents WHERE document_id = $1) AS chunking
          FROM above HAVING count(*) > 0",
         &[Arg::Long(document_id)],
-        |row| Ok(Whole { kb_id: row.get("kb_id")?, depth: row.get("depth")? }),
+        |row| Ok(Whole { kb_id: row.get("kb_id")?, depth: row.get("depth")?, chunking: Json::new(row.get::<String>("chunking")?) }),
     )
 }
 

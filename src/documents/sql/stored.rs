@@ -7,10 +7,12 @@
 use crate::documents::sql::new_documents::GIVEN;
 use crate::filters::filter::condition;
 use crate::jobs::queue::{Job, Subject};
+use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
+use kb_text::chunk_settings::Chunking;
 use kb_types::error::Result;
 use kb_types::extraction::{self, Extraction};
 use kb_types::{Filter, Json};
@@ -32,6 +34,51 @@ pub fn lock(kb_no: i64, tenant_id: &str, external_ids: &[String]) -> Result<Vec<
     let arguments = [Arg::Long(kb_no), Arg::Text(tenant_id), Arg::Texts(external_ids)];
     // Planning takes as long as locking a hundred documents.
     setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, Row::only))
+}
+
+from_row! {
+    /// A document that is locked.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct LockedDocument {
+        pub document_id: i64,
+        pub external_id: String,
+        /// Whether it was put by itself: it comes from no source, and from within no file.
+        pub was_put: bool,
+    }
+}
+
+/// Locks those of these documents that exist, and all that were put and have an external_id from `start` (on
+/// to before `end`), in the order of [`lock`]. External_ids are compared by code points.
+pub fn lock_scope(
+    kb_no: i64,
+    tenant_id: &str,
+    start: &str,
+    end: Option<&str>,
+    external_ids: &[String],
+) -> Result<Vec<LockedDocument>> {
+    let before_end = if end.is_some() { "AND d.external_id ~<~ $4" } else { "AND $4 IS NULL" };
+    let sql = format!(
+        "SELECT l.document_id, l.external_id, l.was_put FROM (
+             SELECT (SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id) AS document_id
+             FROM pg_catalog.unnest($5::text[]) AS u (id)
+             UNION
+             SELECT d.document_id FROM kb.documents d
+             WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id ~>=~ $3 {before_end}
+               AND d.source_no IS NULL AND d.part_of IS NULL
+             ORDER BY 1) s
+         CROSS JOIN LATERAL (
+             SELECT d.document_id, d.external_id, d.source_no IS NULL AND d.part_of IS NULL AS was_put
+             FROM kb.documents d WHERE d.document_id = s.document_id FOR NO KEY UPDATE) l"
+    );
+    let arguments = [
+        Arg::Long(kb_no),
+        Arg::Text(tenant_id),
+        Arg::Text(start),
+        Arg::TextOrNull(end),
+        Arg::Texts(external_ids),
+    ];
+    setting::with(BY_INDEX_UNPLANNED, || spi::write(&sql, &arguments, LockedDocument::from_row))
 }
 
 /// Locks the documents of a tenant that pass a filter, in the order of [`lock`]. Returns their document_ids.
@@ -77,13 +124,15 @@ pub struct Stored {
     /// Whether these are in the column original, because the last extraction changed them, or because they
     /// were no text.
     pub has_original: bool,
-    /// The settings of the live chunks, if there are any.
+    /// The settings of the live chunks, if there are any; '' if they were cut by another chunking of its own.
     pub settings: Option<String>,
     /// Whether the chunks belong to another text.
     pub is_edited: bool,
     pub title: Option<String>,
     /// The answers of models about it; see [`set_answers`].
     pub answers: Option<Vec<u8>>,
+    /// How it is cut, if not as the knowledge base says.
+    pub chunking: Option<Chunking>,
 }
 
 /// The document of a job, if both still exist and the generation is this one.
@@ -91,7 +140,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.document_id, d.content_type, d.original, CASE WHEN d.original IS NULL THEN d.content END AS content,
                 d.original IS NOT NULL AS has_original, d.settings, d.indexed_hash IS DISTINCT FROM d.content_hash AS is_edited,
-                d.title, d.answers, d.file_name
+                d.title, d.answers, d.file_name, d.chunking
          FROM kb.documents d
          WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
            AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
@@ -113,6 +162,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
                 title: row.get("title")?,
                 answers: row.get("answers")?,
                 file_name: row.get("file_name")?,
+                chunking: row.get("chunking")?,
             })
         },
     )

@@ -39,9 +39,12 @@ pub fn put(document_id: i64, job: &Job, owner: &str, files: Vec<File>) -> Result
             title: None,
             content_type: file.content_type,
             uri: None,
+            chunking: None,
             external_id,
         })?);
     }
+    // A part is cut as the whole.
+    documents.iter_mut().for_each(|document| document.chunking = Some(whole.chunking.clone()));
     let ids: Vec<String> = documents.iter().map(|document| document.external_id.clone()).collect();
     if let Some(taken) = parts::taken(document_id, job.kb_no, &job.tenant_id, &ids)?.first() {
         return Err(fault(format!("it contains a file for which another document has the name \"{taken}\"")));

@@ -100,6 +100,10 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
     let mut with_existing = Vec::new();
     for target in targets.of(job.kb_no)? {
         let existing = chunks::existing(stored.document_id, target.build.build_no)?;
+        let target = match &stored.chunking {
+            Some(chunking) => Arc::new(target.cut_by(chunking)?),
+            None => target,
+        };
         with_existing.push((target, existing));
     }
     Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extraction: None }))
@@ -262,17 +266,17 @@ fn prepare_for(
     bounds: &Bounds,
     consulted: &mut Consulted,
 ) -> Result<Option<Found>> {
-    let (build, embedder) = (&target.build, &target.embedder);
+    let Target { build, embedder, chunking, .. } = &*target;
     let extracted = match original {
         Original::Text(bytes, content_type) => extract_bytes(bytes, content_type, &build.preprocess, bounds)?,
         Original::File(extraction) => extract_file(extraction, &build.preprocess, bounds)?,
     };
-    let tokenizer = Tokenizer::for_chunking(&build.chunking, embedder, &means.model_dir)?;
-    let mut pieces = if build.chunking.strategy == Strategy::Semantic {
-        let sentences = Sentences::of(&extracted.text, &build.chunking, &tokenizer, bounds)?;
+    let tokenizer = Tokenizer::for_chunking(chunking, embedder, &means.model_dir)?;
+    let mut pieces = if chunking.strategy == Strategy::Semantic {
+        let sentences = Sentences::of(&extracted.text, chunking, &tokenizer, bounds)?;
         let distances = consulted.distances(build.build_no, build.fingerprint, &sentences.texts())?;
         let Some(distances) = distances else { return Ok(None) };
-        semantic_chunk(&sentences, &distances, &build.chunking, &tokenizer, &extracted.marks, bounds)?
+        semantic_chunk(&sentences, &distances, chunking, &tokenizer, &extracted.marks, bounds)?
     } else {
         // Chunks made under other settings say nothing about where today's cuts would be.
         let is_same = stored.settings.as_deref() == Some(build.settings().as_str());
@@ -286,10 +290,10 @@ fn prepare_for(
                 token_count: e.token_count,
             })
             .collect();
-        rechunk(&extracted.text, &build.chunking, &tokenizer, &extracted.marks, &previous, bounds)?
+        rechunk(&extracted.text, chunking, &tokenizer, &extracted.marks, &previous, bounds)?
     };
     let title = stored.title.as_deref().or(extracted.title.as_deref());
-    if let Some(template) = &build.chunking.context {
+    if let Some(template) = &chunking.context {
         context::give(&mut pieces, template, title, &tokenizer, bounds)?;
     }
     if let Some(row) = &target.llm {
@@ -299,7 +303,7 @@ fn prepare_for(
             return Ok(None);
         }
     }
-    if original.is_table() && build.chunking.strategy == Strategy::Rows {
+    if original.is_table() && chunking.strategy == Strategy::Rows {
         context::name_columns(&mut pieces, &extracted.text, &tokenizer, bounds)?;
     }
     let known: Vec<(Uuid, [u8; 32])> = existing
@@ -322,7 +326,7 @@ fn adopted<'a>(document: &'a Prepared, target: &Target, diff: &Diff) -> Option<(
     };
     let VectorDb { dimension, metric, element, .. } = *target.vector_db();
     // It is the vector of the text without the context.
-    let fits = !build.chunking.has_context()
+    let fits = !target.chunking.has_context()
         && *fingerprint == build.fingerprint
         && vector.len() == dimension
         && question_problem(metric, element, vector).is_none();

@@ -28,8 +28,9 @@ const GROUP_DOCUMENTS: usize = 32;
 /// the same embedder are claimed.
 const WAITING: usize = 64;
 
-/// The models that a document is cut with: ids of the embedder and the chat model.
-type Models = (String, Option<String>);
+/// The models that a document is cut with, in each build: ids of the embedder and the chat model. A document
+/// may have a chat model of its own.
+type Models = Vec<(String, Option<String>)>;
 
 struct UnderConsultation {
     /// Empty when the group was given up: its end is waited for.
@@ -75,13 +76,14 @@ impl SlowIntake {
             documents.len() >= WAITING || bytes >= GROUP_BYTES
         };
         let full = self.waiting.iter().filter(|(_, documents)| is_full(documents));
-        full.map(|((embedder, _), _)| embedder.clone()).collect()
+        full.filter_map(|(models, _)| models.last()).map(|(embedder, _)| embedder.clone()).collect()
     }
 
     pub fn add(&mut self, document: Document) {
-        let last = document.targets.iter().rfind(|(target, _)| target.asks_models());
-        let Some((target, _)) = last else { return };
-        let models = (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone()));
+        let asked = document.targets.iter().filter(|(target, _)| target.asks_models());
+        let models = asked
+            .map(|(target, _)| (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone())));
+        let models = models.collect();
         self.waiting.entry(models).or_default().push_back(document);
     }
 

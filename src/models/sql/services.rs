@@ -148,6 +148,7 @@ pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
             "SELECT EXISTS (SELECT FROM kb.knowledge_bases
                             WHERE retrieval #>> '{transform,llm}' = $1 OR chunking ->> 'context_llm' = $1)
                  OR EXISTS (SELECT FROM kb.builds WHERE chunking ->> 'context_llm' = $1)
+                 OR EXISTS (SELECT FROM kb.documents WHERE chunking ->> 'context_llm' = $1)
                  OR EXISTS (SELECT FROM kb.rerankers WHERE llm = $1)"
         }
     };

@@ -110,6 +110,26 @@ from_row! {
     }
 }
 
+from_row! {
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct StoredVersion {
+        pub document_id: i64,
+        pub external_id: String,
+        pub version: Option<String>,
+    }
+}
+
+/// The next documents of a source with what it said of them when they were last read, in the order of their
+/// document_ids.
+pub fn versions(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<StoredVersion>> {
+    spi::write(
+        "SELECT document_id, external_id, version FROM kb.documents
+         WHERE source_no = $1 AND document_id > $2 ORDER BY document_id LIMIT $3",
+        &[Arg::Long(source_no), Arg::Long(document_id), Arg::Long(limit as i64)],
+        StoredVersion::from_row,
+    )
+}
+
 /// The next documents of a source, in the order of their document_ids.
 pub fn after(source_no: i64, document_id: i64, limit: usize) -> Result<Vec<Stored>> {
     spi::write(

@@ -5,8 +5,9 @@
 //! take turns.
 
 mod put_items;
+mod run_query;
 
-use super::config::{Cleanup, SourceConfig};
+use super::config::{Cleanup, Origin, SourceConfig, SourceType};
 use super::create_source::allowed;
 use super::reader::{Content, Item, Listing, READ_BYTES, Reader, Wanted};
 use super::sql::catalog::Source;
@@ -16,9 +17,11 @@ use crate::builds::runs::SourceCounts;
 use crate::jobs::queue;
 use crate::jobs::queue::Job;
 use crate::pg::txn;
+use crate::tables::intake::rests::Rests;
 use crate::work::{Event, HelperThread, Pauses, Progress, Work, Written, helper_thread};
 use kb_types::error::{Error, Result};
 use kb_types::{id, sizes};
+pub use put_items::given;
 use put_items::{ReadItem, Unreadable};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -75,6 +78,9 @@ struct Run {
 pub struct SourceWork {
     claimed: VecDeque<Job>,
     runs: Vec<Run>,
+    /// Of those whose queries take long.
+    rests: Rests,
+    is_resumed: bool,
 }
 
 /// Why a step was not done.
@@ -121,9 +127,22 @@ impl Work for SourceWork {
             return Ok(false);
         }
         let Some(job) = self.claimed.pop_front() else { return Ok(false) };
-        match txn::in_txn(|| job.source_no.map_or(Ok(None), catalog::hold))
-            .and_then(|source| begin(&job, source))
-        {
+        let source = match txn::in_txn(|| job.source_no.map_or(Ok(None), catalog::hold)) {
+            Ok(Some(source)) if source.kind == SourceType::Query => {
+                if !self.is_resumed {
+                    run_query::resume(&mut self.rests)?;
+                    self.is_resumed = true;
+                }
+                let account = run_query::account(&source);
+                if let Some(delay) = self.rests.left(source.source_no, &account, Instant::now()) {
+                    events.push(Event::GivenBack { jobs: vec![job], delay });
+                    return Ok(true);
+                }
+                Ok(Some(source))
+            }
+            source => source,
+        };
+        match source.and_then(|source| begin(&job, source, &mut self.rests)) {
             Ok(Some(run)) => self.runs.push(run),
             // The source was dropped, with its job.
             Ok(None) => drop(txn::in_txn(|| queue::finish(std::slice::from_ref(&job)))?),
@@ -226,7 +245,7 @@ impl Work for SourceWork {
 
     fn fail(&self, job: &Job, text: &str, _sqlstate: &str) -> Result<()> {
         let Some(source) = job.source_no.map_or(Ok(None), catalog::hold)? else { return Ok(()) };
-        catalog::set_listed(source.source_no, job.run_no, false, Some(text))?;
+        catalog::set_listed(&source, job.run_no, false, Some(text))?;
         job.run_no.map_or(Ok(()), |run_no| runs::warn(run_no, &format!("{}: {text}", source.name)))
     }
 }
@@ -240,7 +259,7 @@ enum Went {
     Again,
 }
 
-fn begin(job: &Job, source: Option<Source>) -> Result<Option<Run>> {
+fn begin(job: &Job, source: Option<Source>, rests: &mut Rests) -> Result<Option<Run>> {
     let Some(source) = source else { return Ok(None) };
     let allowed = allowed();
     let invalid = |problems: Vec<String>| Error::State {
@@ -249,7 +268,13 @@ fn begin(job: &Job, source: Option<Source>) -> Result<Option<Run>> {
             .into(),
     };
     let config = SourceConfig::parse(source.kind, &source.config, &allowed).map_err(invalid)?;
-    let reader = config.reader(&allowed).map_err(|problem| invalid(vec![problem]))?;
+    let reader = match &config.origin {
+        Origin::Query(query) => {
+            let is_full = config.cleanup == Cleanup::Full;
+            Arc::new(run_query::run_query(&source, query, is_full, rests)?)
+        }
+        Origin::Folder(_) => config.reader(&allowed).map_err(|problem| invalid(vec![problem]))?,
+    };
     let of = Arc::clone(&reader);
     let listing = helper_thread::begin(move || of.list())?;
     Ok(Some(Run {
@@ -499,7 +524,7 @@ impl Run {
                 return Ok(());
             }
             let problem = run.problem.as_deref();
-            catalog::set_listed(run.source.source_no, run.job.run_no, run.is_complete, problem)?;
+            catalog::set_listed(&run.source, run.job.run_no, run.is_complete, problem)?;
             run.count(SourceCounts { failed: run.failed, skipped: -run.failed, ..SourceCounts::default() })?;
             match (run.job.run_no, problem) {
                 (Some(run_no), Some(problem)) => {

@@ -18,6 +18,7 @@ use kb_text::parse::ContentType;
 use kb_types::error::{Error, Result};
 use kb_types::row_states::{Priority, PutStatus};
 use kb_types::{Json, sizes};
+use serde_json::Value;
 
 /// What kb.sources and the run say if documents of others have the ids.
 const TAKEN: &str = "documents that do not come from this source have the names of its files as their external_id, and remain unchanged";
@@ -168,26 +169,62 @@ pub fn fail(run: &Run, unreadable: &[Unreadable]) -> Result<Put> {
 
 /// The document of an item.
 fn document(run: &Run, item: &ReadItem) -> Result<NewDocument> {
+    let content = read_of(item)?;
+    let (has_title, has_uri) = content
+        .described
+        .as_ref()
+        .map_or((false, false), |described| (described.has_title, described.has_uri));
+    let uri = run.reader.uri(&item.path);
+    let given = given(&item.external_id, &item.path, uri, &run.config.metadata, content)?;
+    let document = new_document::check(given)?;
+    Ok(NewDocument { title_is_given: has_title, uri_is_given: has_uri, ..document })
+}
+
+/// What was read of an item, or why that cannot be a document.
+fn read_of(item: &ReadItem) -> Result<Found> {
     let external_id = item.external_id.clone();
-    let found = match &item.content {
-        reader::Content::Read(found) => found.clone(),
+    match &item.content {
+        reader::Content::Read(found) => Ok(found.clone()),
         reader::Content::TooLarge(size) => {
-            return Err(Error::DocumentTooLarge {
-                external_id,
-                size: *size,
-                limit: settings::max_document_size(),
-            });
+            Err(Error::DocumentTooLarge { external_id, size: *size, limit: settings::max_document_size() })
         }
         reader::Content::Unreadable(problem) => {
-            return Err(Error::Document { external_id, problem: problem.clone() });
+            Err(Error::Document { external_id, problem: problem.clone() })
         }
         reader::Content::Gone | reader::Content::Unchanged => {
-            return Err(Error::Internal("an item without content was put".into()));
+            Err(Error::Internal("an item without content was put".into()))
         }
-    };
-    let end = || item.path.rsplit('/').next().unwrap_or_default().to_string();
-    let Found { bytes, content_type, .. } = found;
-    let name = found.name.unwrap_or_else(end);
+    }
+}
+
+/// The document of what was read. `metadata`: what all documents of the source have.
+pub fn given(
+    external_id: &str,
+    path: &str,
+    uri: String,
+    metadata: &Value,
+    found: Found,
+) -> Result<GivenDocument> {
+    let external_id = external_id.to_string();
+    let common = metadata.as_object().filter(|common| !common.is_empty());
+    let common = common.map(|common| Json::new(Value::Object(common.clone()).to_string()));
+    let Found { bytes, content_type, name, described, .. } = found;
+    if let Some(described) = described {
+        let text = String::from_utf8(bytes).map_err(|error| Error::Internal(error.to_string()))?;
+        return Ok(GivenDocument {
+            metadata: merged(common, described.metadata).map_err(|problem| Error::Document {
+                external_id: external_id.clone(),
+                problem: format!("metadata: {problem}"),
+            })?,
+            external_id,
+            content: Content::Text(text),
+            title: described.title,
+            content_type,
+            uri: described.uri,
+            chunking: None,
+        });
+    }
+    let name = name.unwrap_or_else(|| path.rsplit('/').next().unwrap_or_default().to_string());
     // Text of a type that is known by its claim or its ending needs no other program.
     let text_type = match &content_type {
         Some(content_type) => ContentType::parse(content_type),
@@ -197,14 +234,25 @@ fn document(run: &Run, item: &ReadItem) -> Result<NewDocument> {
         true => Content::Bytes(bytes),
         false => Content::File { bytes, name },
     };
-    let metadata = &run.config.metadata;
-    let has_metadata = metadata.as_object().is_some_and(|metadata| !metadata.is_empty());
-    new_document::check(GivenDocument {
+    Ok(GivenDocument {
         external_id,
         content,
-        metadata: has_metadata.then(|| Json::new(metadata.to_string())),
+        metadata: common,
         title: None,
         content_type,
-        uri: Some(run.reader.uri(&item.path)),
+        uri: Some(uri),
+        chunking: None,
     })
+}
+
+/// The metadata that all documents of a source have, and that of one, which has precedence.
+fn merged(common: Option<Json>, own: Option<Json>) -> Result<Option<Json>, String> {
+    own.as_ref().map_or(Ok(()), Json::check)?;
+    let (Some(common), Some(own)) = (&common, &own) else { return Ok(own.or(common)) };
+    let own = own.members().ok_or("must be a JSON object")?;
+    let mut all = common.members().unwrap_or_default();
+    all.retain(|(key, _)| own.iter().all(|(other, _)| other != key));
+    all.extend(own);
+    let all: Vec<(&str, &Json)> = all.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    Ok(Some(Json::object(&all)))
 }

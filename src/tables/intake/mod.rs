@@ -3,7 +3,7 @@
 
 mod apply_changes;
 mod backfill;
-mod rests;
+pub mod rests;
 mod row_intake;
 mod source_faults;
 

@@ -1,7 +1,9 @@
 //! Sources of files: a knowledge base follows a folder, and no file outside of it is read.
 
 mod ends;
+mod import;
 mod paths;
+mod query;
 mod refuse;
 
 use crate::support::{APP, Cluster, Db, SOON, until};
@@ -120,6 +122,24 @@ fn a_source_runs_by_itself_as_often_as_it_says() {
     write(&folder, "a.md", "One");
     until(SOON, "the source runs again", || ready(&mut db) == ["s/a.md=One"]);
     assert!(db.one::<bool>("SELECT next_run_at > last_run_at FROM kb.sources"));
+    // By a cron expression, with seconds, and after a time at which the server was off.
+    db.run(r#"SELECT kb.alter_source('k', 's', '{"path": "*", "every": "* * * * * *"}')"#);
+    write(&folder, "b.md", "Two");
+    until(SOON, "the source runs again", || ready(&mut db).len() == 2);
+    db.run(r#"SELECT kb.alter_source('k', 's', '{"path": "*", "every": "0 3 1 1 *"}')"#);
+    let yearly = "SELECT next_run_at AT TIME ZONE 'UTC' = date_trunc('year', now() AT TIME ZONE 'UTC') + '1 year 3 hours' FROM kb.sources";
+    assert!(db.one::<bool>(yearly));
+    write(&folder, "c.md", "Three");
+    db.run("UPDATE kb.sources SET next_run_at = now() - '3 years'::interval");
+    db.put_and_wait("k", "wakes", "The worker.");
+    until(SOON, "the source has run", || ready(&mut db).len() == 4);
+    until(SOON, "the next run is known", || db.one::<bool>(yearly));
+    assert_eq!(
+        db.count(
+            "kb.runs WHERE started_at > (SELECT created_at FROM kb.documents WHERE external_id = 'wakes')"
+        ),
+        1
+    );
     db.run(r#"SELECT kb.alter_source('k', 's', '{"path": "*"}')"#);
     assert!(db.one::<bool>("SELECT next_run_at IS NULL FROM kb.sources"));
 }

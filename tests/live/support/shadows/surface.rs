@@ -137,6 +137,8 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("create_source", "name") => "fresh",
         ("create_source", "type") => "files",
         ("alter_source" | "drop_source", "name") => "folder",
+        ("import_files", "path") => "*.md",
+        ("sync_documents", "scope") => "",
         ("create_source" | "alter_source", "config") => r#"{"path": "*.md"}"#,
         ("index_metadata" | "unindex_metadata", "key") => "n",
         ("index_metadata" | "unindex_metadata", "type") => "number",
