@@ -2,6 +2,9 @@
 
 use super::folder::FolderConfig;
 use super::reader::Reader;
+use super::transcripts::TranscriptConfig;
+use super::web::{Means, Web, WebConfig};
+use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_types::json_reader::Fields;
 use kb_types::named;
 use serde_json::{Value, json};
@@ -14,9 +17,18 @@ pub enum SourceType {
     Files,
     /// Files that are read as Markdown.
     MarkdownGlob,
+    /// Pages of the web.
+    Url,
+    /// Files with subtitles.
+    MediaTranscript,
 }
 
-named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob" });
+named!(SourceType {
+    Files => "files",
+    MarkdownGlob => "markdown_glob",
+    Url => "url",
+    MediaTranscript => "media_transcript",
+});
 
 /// Which documents a run deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,12 +55,16 @@ pub struct SourceConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Folder(FolderConfig),
+    Web(WebConfig),
+    Transcripts(TranscriptConfig),
 }
 
 /// What the settings of the server say that a configuration is checked against.
 pub struct Allowed {
     /// The directories whose files may be read.
     pub dirs: Vec<String>,
+    /// The hosts that may be asked.
+    pub hosts: AllowedHosts,
     /// The size in bytes that a document may have.
     pub max_size: usize,
 }
@@ -62,6 +78,11 @@ impl SourceConfig {
                 SourceType::Files | SourceType::MarkdownGlob => {
                     Origin::Folder(FolderConfig::parse(kind, &mut fields, allowed))
                 }
+                SourceType::Url => Origin::Web(WebConfig::parse(&mut fields, &allowed.hosts)),
+                SourceType::MediaTranscript => {
+                    let has_path = value.get("path").is_some();
+                    Origin::Transcripts(TranscriptConfig::parse(&mut fields, has_path, allowed))
+                }
             },
             every: fields.text("every"),
             cleanup: fields.named("cleanup").unwrap_or(Cleanup::Incremental),
@@ -74,6 +95,8 @@ impl SourceConfig {
     pub fn to_json(&self) -> Value {
         let mut json = match &self.origin {
             Origin::Folder(folder) => folder.to_json(),
+            Origin::Web(web) => web.to_json(),
+            Origin::Transcripts(transcripts) => transcripts.to_json(),
         };
         json.insert("cleanup".into(), json!(self.cleanup.name()));
         json.extend(self.every.iter().map(|every| ("every".into(), json!(every))));
@@ -84,9 +107,11 @@ impl SourceConfig {
     }
 
     /// Lists and reads it. The error says why that is not allowed any more.
-    pub fn reader(&self, allowed: &Allowed) -> Result<Arc<dyn Reader>, String> {
+    pub fn reader(&self, allowed: &Allowed, means: Means) -> Result<Arc<dyn Reader>, String> {
         match &self.origin {
             Origin::Folder(folder) => Ok(Arc::new(folder.reader(allowed)?)),
+            Origin::Web(web) => Ok(Arc::new(Web::new(web.clone(), means))),
+            Origin::Transcripts(transcripts) => Ok(Arc::new(transcripts.reader(allowed, means)?)),
         }
     }
 }
@@ -97,11 +122,18 @@ mod tests {
 
     #[test]
     fn every_problem_is_reported_and_what_is_written_reads_back_the_same() {
-        let allowed = Allowed { dirs: vec!["/srv/docs".into()], max_size: 1 };
+        let allowed = Allowed { dirs: vec!["/srv/docs".into()], hosts: AllowedHosts::default(), max_size: 1 };
         let parse = |value: &Value| SourceConfig::parse(SourceType::Files, value, &allowed);
         let wrong = json!({"path": "../x", "cleanup": "all", "metadata": 1, "unknown": 1});
         assert_eq!(parse(&wrong).unwrap_err().len(), 4);
         let config = parse(&json!({"path": "*.md", "every": "1 day"})).unwrap();
         assert_eq!(parse(&config.to_json()).unwrap(), config);
+        let parse = |value: &Value| SourceConfig::parse(SourceType::MediaTranscript, value, &allowed);
+        for value in [json!({"path": "**/*.vtt"}), json!({"urls": ["https://x.org/a.srt"]})] {
+            let config = parse(&value).unwrap();
+            assert_eq!(parse(&config.to_json()).unwrap(), config);
+        }
+        let problems = parse(&json!({"provider": "youtube", "video_id": "x"})).unwrap_err().join("; ");
+        assert!(problems.contains("put them by kb.put_file"), "{problems}");
     }
 }

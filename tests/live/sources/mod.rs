@@ -3,6 +3,8 @@
 mod ends;
 mod paths;
 mod refuse;
+mod site;
+mod web;
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 use std::fs;
