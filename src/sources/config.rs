@@ -3,6 +3,9 @@
 use super::folder::FolderConfig;
 use super::query::QueryConfig;
 use super::reader::Reader;
+use super::transcripts::TranscriptConfig;
+use super::web::{Means, Web, WebConfig};
+use kb_gateway::endpoint::egress::AllowedHosts;
 use kb_types::json_reader::Fields;
 use kb_types::named;
 use serde_json::{Value, json};
@@ -15,11 +18,33 @@ pub enum SourceType {
     Files,
     /// Files that are read as Markdown.
     MarkdownGlob,
+    /// Files of a commit of a Git repository.
+    Git,
+    /// Pages of the web.
+    Url,
+    /// Files with subtitles.
+    MediaTranscript,
     /// Rows of a query.
     Query,
+    /// Objects of a bucket: of S3, Google Cloud Storage or Azure, or of the one of these that is named.
+    S3,
+    Gcs,
+    Azure,
+    CloudStorage,
 }
 
-named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob", Query => "query" });
+named!(SourceType {
+    Files => "files",
+    MarkdownGlob => "markdown_glob",
+    Git => "git",
+    Url => "url",
+    MediaTranscript => "media_transcript",
+    Query => "query",
+    S3 => "s3",
+    Gcs => "gcs",
+    Azure => "azure",
+    CloudStorage => "cloud_storage",
+});
 
 impl SourceType {
     /// Whether it is read with the rights of the server, so that only kb_admin may say what.
@@ -54,12 +79,16 @@ pub struct SourceConfig {
 pub enum Origin {
     Folder(FolderConfig),
     Query(QueryConfig),
+    Web(WebConfig),
+    Transcripts(TranscriptConfig),
 }
 
 /// What the settings of the server say that a configuration is checked against.
 pub struct Allowed {
     /// The directories whose files may be read.
     pub dirs: Vec<String>,
+    /// The hosts that may be asked.
+    pub hosts: AllowedHosts,
     /// The size in bytes that a document may have.
     pub max_size: usize,
 }
@@ -74,6 +103,11 @@ impl SourceConfig {
                     Origin::Folder(FolderConfig::parse(kind, &mut fields, allowed))
                 }
                 SourceType::Query => Origin::Query(QueryConfig::parse(&mut fields)),
+                SourceType::Url => Origin::Web(WebConfig::parse(&mut fields, &allowed.hosts)),
+                SourceType::MediaTranscript => {
+                    let has_path = value.get("path").is_some();
+                    Origin::Transcripts(TranscriptConfig::parse(&mut fields, has_path, allowed))
+                }
             },
             every: fields.text("every"),
             cleanup: fields.named("cleanup").unwrap_or(Cleanup::Incremental),
@@ -87,6 +121,8 @@ impl SourceConfig {
         let mut json = match &self.origin {
             Origin::Folder(folder) => folder.to_json(),
             Origin::Query(query) => query.to_json(),
+            Origin::Web(web) => web.to_json(),
+            Origin::Transcripts(transcripts) => transcripts.to_json(),
         };
         json.insert("cleanup".into(), json!(self.cleanup.name()));
         json.extend(self.every.iter().map(|every| ("every".into(), json!(every))));
@@ -97,10 +133,12 @@ impl SourceConfig {
     }
 
     /// Lists and reads it. The error says why that is not allowed any more.
-    pub fn reader(&self, allowed: &Allowed) -> Result<Arc<dyn Reader>, String> {
+    pub fn reader(&self, allowed: &Allowed, means: Means) -> Result<Arc<dyn Reader>, String> {
         match &self.origin {
             Origin::Folder(folder) => Ok(Arc::new(folder.reader(allowed)?)),
             Origin::Query(_) => Err("a query is run before its rows are read".into()),
+            Origin::Web(web) => Ok(Arc::new(Web::new(web.clone(), means))),
+            Origin::Transcripts(transcripts) => Ok(Arc::new(transcripts.reader(allowed, means)?)),
         }
     }
 }
@@ -111,11 +149,18 @@ mod tests {
 
     #[test]
     fn every_problem_is_reported_and_what_is_written_reads_back_the_same() {
-        let allowed = Allowed { dirs: vec!["/srv/docs".into()], max_size: 1 };
+        let allowed = Allowed { dirs: vec!["/srv/docs".into()], hosts: AllowedHosts::default(), max_size: 1 };
         let parse = |value: &Value| SourceConfig::parse(SourceType::Files, value, &allowed);
         let wrong = json!({"path": "../x", "cleanup": "all", "metadata": 1, "unknown": 1});
         assert_eq!(parse(&wrong).unwrap_err().len(), 4);
         let config = parse(&json!({"path": "*.md", "every": "1 day"})).unwrap();
         assert_eq!(parse(&config.to_json()).unwrap(), config);
+        let parse = |value: &Value| SourceConfig::parse(SourceType::MediaTranscript, value, &allowed);
+        for value in [json!({"path": "**/*.vtt"}), json!({"urls": ["https://x.org/a.srt"]})] {
+            let config = parse(&value).unwrap();
+            assert_eq!(parse(&config.to_json()).unwrap(), config);
+        }
+        let problems = parse(&json!({"provider": "youtube", "video_id": "x"})).unwrap_err().join("; ");
+        assert!(problems.contains("put them by kb.put_file"), "{problems}");
     }
 }

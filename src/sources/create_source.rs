@@ -80,17 +80,23 @@ fn creator() -> Creator {
     Creator { name: caller_name(), roles, oids }
 }
 
-/// A path decides which files the server reads.
+/// A path decides which files the server reads, and an address where it connects to.
 pub fn may_name_paths() -> Result<()> {
     match caller_is("kb_admin") {
         true => Ok(()),
-        false => Err(Error::Permission { problem: "naming the path of files requires kb_admin".into() }),
+        false => Err(Error::Permission {
+            problem: "naming the path or address of a source requires kb_admin".into(),
+        }),
     }
 }
 
 /// What the server's settings allow.
 pub fn allowed() -> Allowed {
-    Allowed { dirs: settings::source_dirs(), max_size: settings::max_document_size() }
+    Allowed {
+        dirs: settings::source_dirs(),
+        hosts: settings::allowed_hosts(),
+        max_size: settings::max_document_size(),
+    }
 }
 
 fn check(kb: &KnowledgeBase, kind: SourceType, config: &Value) -> Result<SourceConfig, Vec<String>> {

@@ -1,4 +1,4 @@
-//! Sources that a run lists and reads: folders, whose files are documents.
+//! Sources that a run lists and reads: folders, whose files are documents, and pages of the web.
 //!
 //! A run is a job of kind `source` (`work/mod.rs`). It lists the source, compares what it lists with the
 //! documents that the source has, reads what is new or changed, and deletes documents that a listing which
@@ -24,5 +24,7 @@ mod reader;
 mod schedule;
 mod sql;
 pub mod start_runs;
+mod transcripts;
 pub mod upkeep;
+mod web;
 pub mod work;

@@ -18,6 +18,11 @@ pub trait Reader: Send + Sync {
 
     /// What to say if nothing is listed.
     fn nothing(&self) -> String;
+
+    /// Whether the gateway is to run when it lists or reads.
+    fn needs_gateway(&self) -> bool {
+        false
+    }
 }
 
 /// What is read and put together, in bytes, but for a single item that is larger.

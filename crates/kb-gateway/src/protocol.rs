@@ -55,6 +55,10 @@ pub enum Request {
     FindQuestion { database: u32, query_id: Uuid },
     /// Requests the number of tokens of each text, without special tokens.
     CountTokens { embedder: Embedder, texts: Vec<String> },
+    /// Requests a page, or whether it has changed.
+    Fetch { fetch: Box<Fetch>, client: Client },
+    /// Requests the next part of a page, by the number that came with the part before.
+    FetchMore(u64),
     /// Requests the state of the gateway.
     Health,
 }
@@ -79,10 +83,69 @@ pub enum Response {
     /// The request was accepted, or there is no room for it.
     Done,
     Counts(Vec<u32>),
+    Fetched(Fetched),
     Health(Health),
     /// The gateway is alive, but waits for memory before it continues to read.
     Alive,
     Error(WireError),
+}
+
+/// A page that is wanted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fetch {
+    pub url: String,
+    /// What is known of it.
+    pub known: Option<Validators>,
+    /// The most bytes of its content, unpacked.
+    pub max_bytes: usize,
+    /// The time for one attempt, from the first byte that is sent to the last that is read.
+    pub timeout_ms: u64,
+    /// Whether robots.txt is honoured.
+    pub robots: bool,
+    /// The most requests a second to its host.
+    pub per_second: f64,
+}
+
+/// What a server said of the content that it sent, by which it sees later whether that has changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validators {
+    /// The URL that sent the content, after redirects. Only this URL is asked whether it has changed.
+    pub url: String,
+    pub etag: Option<String>,
+    pub last_modified: Option<String>,
+}
+
+/// What became of a page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Fetched {
+    NotModified,
+    /// There is no such page (any more).
+    Gone,
+    /// It has more than `max_bytes`; how many, or at least so many.
+    TooLarge(usize),
+    /// robots.txt does not allow to read it.
+    Disallowed,
+    Failed {
+        problem: String,
+        /// Whether it may be there later.
+        passing: bool,
+    },
+    Page {
+        validators: Validators,
+        content_type: Option<String>,
+        part: Part,
+    },
+    /// The next part.
+    More(Part),
+}
+
+/// A part of the content of a page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    #[serde(with = "serde_bytes")]
+    pub bytes: Vec<u8>,
+    /// The number by which the next part is requested. None: this is the last one.
+    pub more: Option<u64>,
 }
 
 /// A question and its answer, as in kb.query_log.

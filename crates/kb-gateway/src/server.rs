@@ -8,6 +8,7 @@ use super::embed::queue_registry::{EmbedRequest, Queues};
 use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
+use super::fetch::Fetcher;
 use super::protocol::{Client, EmbedReply, Health, Request, Response};
 use super::provider;
 use super::query_log::QueryLog;
@@ -42,6 +43,7 @@ struct ServerState {
     models: Models,
     queues: Queues,
     services: Services,
+    fetcher: Fetcher,
     query_usage: Mutex<QueryUsage>,
     query_log: Mutex<QueryLog>,
     cache: QueryCache,
@@ -105,6 +107,7 @@ impl Server {
                 tokio::time::sleep(SWEEP).await;
                 swept.services.forget_idle(IDLE);
                 swept.queues.forget_idle(IDLE);
+                swept.fetcher.forget_idle();
                 lock(&swept.query_log).forget_old();
             }
         });
@@ -196,6 +199,12 @@ impl Handler for ServerState {
                 let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
                 Ok(Response::Counts(counts))
             }
+            Request::Fetch { fetch, client } => {
+                let Client { database, tenant, .. } = client;
+                let whose = Whose { database, tenant, connection };
+                Ok(Response::Fetched(self.fetcher.fetch(*fetch, &whose).await))
+            }
+            Request::FetchMore(number) => Ok(Response::Fetched(self.fetcher.more(number, connection).await)),
             Request::Health => {
                 let settings = lock(&self.settings).clone();
                 Ok(Response::Health(Health {
@@ -214,6 +223,7 @@ impl ServerState {
         Ok(ServerState {
             models: Models::start(settings.model_dir.clone(), settings.model_threads)?,
             services: Services::new(queues.endpoints()),
+            fetcher: Fetcher::new(queues.endpoints()),
             queues,
             query_usage: Mutex::new(QueryUsage::new()),
             query_log: Mutex::new(QueryLog::new()),

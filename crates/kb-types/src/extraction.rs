@@ -15,6 +15,10 @@ use std::io::{self, Read, Write};
 /// whose text the program found.
 pub const VERSION: &str = concat!("kb-extract ", env!("CARGO_PKG_VERSION"));
 
+/// The media types by which the links of an HTML page, or of a sitemap, are asked for instead of the text.
+pub const LINKS_OF_PAGE: &str = "application/x-kb-links";
+pub const LINKS_OF_SITEMAP: &str = "application/x-kb-sitemap";
+
 /// A file to be read, and the seconds of processor time that it may take.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {

@@ -12,11 +12,14 @@ use super::create_source::allowed;
 use super::reader::{Content, Item, Listing, READ_BYTES, Reader, Wanted};
 use super::sql::catalog::Source;
 use super::sql::{catalog, items};
+use super::web::Means;
 use crate::builds::runs;
 use crate::builds::runs::SourceCounts;
+use crate::extract::Program;
+use crate::gateway::client;
 use crate::jobs::queue;
 use crate::jobs::queue::Job;
-use crate::pg::txn;
+use crate::pg::{txn, wake};
 use crate::tables::intake::rests::Rests;
 use crate::work::{Event, HelperThread, Pauses, Progress, Work, Written, helper_thread};
 use kb_types::error::{Error, Result};
@@ -250,6 +253,13 @@ impl Work for SourceWork {
     }
 }
 
+/// Only the main thread can start it.
+fn start_gateway(reader: &dyn Reader) {
+    if reader.needs_gateway() {
+        wake::start_gateway();
+    }
+}
+
 /// How far a run came.
 enum Went {
     Nowhere,
@@ -264,17 +274,23 @@ fn begin(job: &Job, source: Option<Source>, rests: &mut Rests) -> Result<Option<
     let allowed = allowed();
     let invalid = |problems: Vec<String>| Error::State {
         problem: problems.join("; "),
-        hint: "Change the source (kb.alter_source), or kb.source_dirs in the server's configuration file."
+        hint: "Change the source (kb.alter_source), or the setting in the server's configuration file."
             .into(),
     };
     let config = SourceConfig::parse(source.kind, &source.config, &allowed).map_err(invalid)?;
+    let means = Means {
+        client: client::this_client(&source.tenant_id, source.kb_no),
+        program: Program::from_settings(),
+        max_size: allowed.max_size,
+    };
     let reader = match &config.origin {
         Origin::Query(query) => {
             let is_full = config.cleanup == Cleanup::Full;
             Arc::new(run_query::run_query(&source, query, is_full, rests)?)
         }
-        Origin::Folder(_) => config.reader(&allowed).map_err(|problem| invalid(vec![problem]))?,
+        _ => config.reader(&allowed, means).map_err(|problem| invalid(vec![problem]))?,
     };
+    start_gateway(&*reader);
     let of = Arc::clone(&reader);
     let listing = helper_thread::begin(move || of.list())?;
     Ok(Some(Run {
@@ -421,6 +437,7 @@ impl Run {
             return Ok(());
         }
         let reader = Arc::clone(&self.reader);
+        start_gateway(&*reader);
         let read = helper_thread::begin(move || {
             let contents = reader.read(&wanted)?;
             Ok((wanted, contents))

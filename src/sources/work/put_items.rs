@@ -230,7 +230,9 @@ pub fn given(
         Some(content_type) => ContentType::parse(content_type),
         None => ContentType::from_extension(&name),
     };
-    let content = match text_type.is_some() && std::str::from_utf8(&bytes).is_ok() {
+    // These formats can look like text, whatever is claimed.
+    let is_other = [&b"%PDF-"[..], b"{\\rtf"].iter().any(|begin| bytes.starts_with(begin));
+    let content = match text_type.is_some() && !is_other && std::str::from_utf8(&bytes).is_ok() {
         true => Content::Bytes(bytes),
         false => Content::File { bytes, name },
     };

@@ -5,6 +5,8 @@ mod import;
 mod paths;
 mod query;
 mod refuse;
+mod site;
+mod web;
 
 use crate::support::{APP, Cluster, Db, SOON, until};
 use std::fs;

@@ -4,6 +4,7 @@ pub mod asciidoc;
 pub mod code;
 pub mod data;
 mod lines;
+mod links;
 pub mod mail;
 pub mod markdown;
 pub mod office;
@@ -71,6 +72,8 @@ pub const FORMATS: &[&Format] = &[
     &code::RUBY,
     &code::PHP,
     &code::SHELL,
+    &links::PAGE,
+    &links::SITEMAP,
 ];
 
 /// The format with this media type, which has no parameters and is in lower case.

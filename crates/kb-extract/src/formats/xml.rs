@@ -54,14 +54,14 @@ fn read(file: &File) -> Result<Extraction, Fault> {
     })
 }
 
-enum Step<'a> {
+pub(super) enum Step<'a> {
     Start(&'a BytesStart<'a>),
     End,
     Text(&'a str),
 }
 
 /// Reads a file from beginning to end.
-fn events(text: &str, mut each: impl FnMut(Step) -> Result<(), Fault>) -> Result<(), Fault> {
+pub(super) fn events(text: &str, mut each: impl FnMut(Step) -> Result<(), Fault>) -> Result<(), Fault> {
     let broken = |problem: String| Fault::Broken(format!("it is not XML: {problem}"));
     let mut reader = Reader::from_str(text);
     reader.config_mut().allow_dangling_amp = true;

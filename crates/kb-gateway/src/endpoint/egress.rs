@@ -251,8 +251,8 @@ pub enum Forbidden {
     #[error("its address is link-local or that of a cloud metadata service, to which kb never connects")]
     Always,
     #[error(
-        "its address belongs to this machine or to a private network, where provider http connects only to hosts that \
-         are listed in kb.allowed_hosts"
+        "its address belongs to this machine or to a private network, where provider http and sources connect only to \
+         hosts that are listed in kb.allowed_hosts"
     )]
     Private,
 }

@@ -13,6 +13,7 @@ use kb_types::sync::lock;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use url::Url;
 
 /// The account that pays: host and digest of the key. The key itself is kept only in endpoints.
 type Account = (String, Option<[u8; 32]>);
@@ -90,6 +91,13 @@ impl Endpoints {
         let quotas = Arc::clone(&self.quotas);
         let outages = Arc::clone(&self.outages);
         Ok(Endpoint { configuration, secret, limits, budget, quotas, breaker, transport, outages })
+    }
+
+    /// Checks an address that a document or a source names, and returns the client for it.
+    pub fn page(&self, address: &str) -> Result<(Url, Arc<Transport>), String> {
+        let hosts = lock(&self.settings).allowed_hosts.clone();
+        let url = hosts.check(address, true).map_err(|e| e.to_string())?;
+        Ok((url, self.transport(hosts.reach(true))?))
     }
 
     fn transport(&self, reach: Reach) -> Result<Arc<Transport>, String> {

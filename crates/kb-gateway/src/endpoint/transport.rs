@@ -5,7 +5,7 @@
 use super::egress::{Reach, permitted};
 use super::secret::Secret;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -93,6 +93,12 @@ impl Transport {
         Ok(Transport { client })
     }
 
+    /// Sends a GET request without a credential. Returns when the head of the answer has arrived; the caller
+    /// limits the time and the size of its body.
+    pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<reqwest::Response, Failure> {
+        self.client.get(url).headers(headers).send().await.map_err(|e| classify(&e))
+    }
+
     /// Sends a request and reads its reply within the timeout.
     pub async fn send(&self, request: &HttpRequest, sending: Sending<'_>) -> Result<Reply, Failure> {
         let lasting = |what: &str| Failure::Lasting(what.to_string());
@@ -153,7 +159,7 @@ impl Resolve for CheckedResolver {
     }
 }
 
-fn classify(error: &reqwest::Error) -> Failure {
+pub fn classify(error: &reqwest::Error) -> Failure {
     let (what, text) = describe(error);
     if is_lasting(error) { Failure::Lasting(text) } else { Failure::Passing(what, text) }
 }
@@ -193,7 +199,7 @@ fn describe(error: &reqwest::Error) -> (String, String) {
 }
 
 /// Parses seconds or a date (RFC 9110, 10.2.3).
-fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+pub fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse::<f64>() {
         return Duration::try_from_secs_f64(seconds.min(MAX_RETRY_AFTER)).ok();
     }
