@@ -8,6 +8,7 @@ use super::embed::queue_registry::{EmbedRequest, Queues};
 use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
+use super::object_storage::ObjectStorage;
 use super::protocol::{Client, EmbedReply, Health, Request, Response};
 use super::provider;
 use super::query_log::QueryLog;
@@ -42,6 +43,7 @@ struct ServerState {
     models: Models,
     queues: Queues,
     services: Services,
+    storage: ObjectStorage,
     query_usage: Mutex<QueryUsage>,
     query_log: Mutex<QueryLog>,
     cache: QueryCache,
@@ -196,6 +198,16 @@ impl Handler for ServerState {
                 let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
                 Ok(Response::Counts(counts))
             }
+            Request::ListObjects { bucket, access, prefix, next, client } => {
+                let whose = Whose { database: client.database, tenant: client.tenant, connection };
+                Ok(Response::Listed(
+                    self.storage.list(&bucket, &access, &prefix, next.as_deref(), &whose).await,
+                ))
+            }
+            Request::ReadObject { bucket, access, part, client } => {
+                let whose = Whose { database: client.database, tenant: client.tenant, connection };
+                Ok(Response::ReadPart(self.storage.read(&bucket, &access, &part, &whose).await))
+            }
             Request::Health => {
                 let settings = lock(&self.settings).clone();
                 Ok(Response::Health(Health {
@@ -214,6 +226,7 @@ impl ServerState {
         Ok(ServerState {
             models: Models::start(settings.model_dir.clone(), settings.model_threads)?,
             services: Services::new(queues.endpoints()),
+            storage: ObjectStorage::new(queues.endpoints()),
             queues,
             query_usage: Mutex::new(QueryUsage::new()),
             query_log: Mutex::new(QueryLog::new()),

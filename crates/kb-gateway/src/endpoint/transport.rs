@@ -5,7 +5,7 @@
 use super::egress::{Reach, permitted};
 use super::secret::Secret;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -77,6 +77,15 @@ pub struct Sending<'a> {
 
 impl Transport {
     pub fn new(reach: Reach) -> Result<Transport, String> {
+        Transport::build(reach, true)
+    }
+
+    /// A client that gives the bytes of a body as they are, even if they are compressed.
+    pub fn unpacking_nothing(reach: Reach) -> Result<Transport, String> {
+        Transport::build(reach, false)
+    }
+
+    fn build(reach: Reach, unpacks: bool) -> Result<Transport, String> {
         // Set once for the process; a second call has no effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
@@ -87,10 +96,16 @@ impl Transport {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE)
             .tcp_keepalive(Duration::from_secs(30))
-            .gzip(true)
+            .gzip(unpacks)
             .build()
             .map_err(|e| causes(&e).last().map_or_else(|| e.to_string(), ToString::to_string))?;
         Ok(Transport { client })
+    }
+
+    /// Sends a GET request without a credential. Returns when the head of the answer has arrived; the caller
+    /// limits the time and the size of its body.
+    pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<reqwest::Response, Failure> {
+        self.client.get(url).headers(headers).send().await.map_err(|e| classify(&e))
     }
 
     /// Sends a request and reads its reply within the timeout.
@@ -153,7 +168,7 @@ impl Resolve for CheckedResolver {
     }
 }
 
-fn classify(error: &reqwest::Error) -> Failure {
+pub fn classify(error: &reqwest::Error) -> Failure {
     let (what, text) = describe(error);
     if is_lasting(error) { Failure::Lasting(text) } else { Failure::Passing(what, text) }
 }
@@ -193,7 +208,7 @@ fn describe(error: &reqwest::Error) -> (String, String) {
 }
 
 /// Parses seconds or a date (RFC 9110, 10.2.3).
-fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
+pub fn parse_retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     if let Ok(seconds) = value.trim().parse::<f64>() {
         return Duration::try_from_secs_f64(seconds.min(MAX_RETRY_AFTER)).ok();
     }
