@@ -1,5 +1,6 @@
 //! The configuration of a source: what all types have, and the type's own part, which the type reads. Pure.
 
+use super::bucket::BucketConfig;
 use super::folder::FolderConfig;
 use super::reader::Reader;
 use kb_types::json_reader::Fields;
@@ -14,9 +15,21 @@ pub enum SourceType {
     Files,
     /// Files that are read as Markdown.
     MarkdownGlob,
+    /// Objects of a bucket: of S3, Google Cloud Storage or Azure, or of the one of these that is named.
+    S3,
+    Gcs,
+    Azure,
+    CloudStorage,
 }
 
-named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob" });
+named!(SourceType {
+    Files => "files",
+    MarkdownGlob => "markdown_glob",
+    S3 => "s3",
+    Gcs => "gcs",
+    Azure => "azure",
+    CloudStorage => "cloud_storage",
+});
 
 /// Which documents a run deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +56,7 @@ pub struct SourceConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Folder(FolderConfig),
+    Bucket(BucketConfig),
 }
 
 /// What the settings of the server say that a configuration is checked against.
@@ -62,6 +76,9 @@ impl SourceConfig {
                 SourceType::Files | SourceType::MarkdownGlob => {
                     Origin::Folder(FolderConfig::parse(kind, &mut fields, allowed))
                 }
+                SourceType::S3 | SourceType::Gcs | SourceType::Azure | SourceType::CloudStorage => {
+                    Origin::Bucket(BucketConfig::parse(kind, &mut fields))
+                }
             },
             every: fields.text("every"),
             cleanup: fields.named("cleanup").unwrap_or(Cleanup::Incremental),
@@ -74,6 +91,7 @@ impl SourceConfig {
     pub fn to_json(&self) -> Value {
         let mut json = match &self.origin {
             Origin::Folder(folder) => folder.to_json(),
+            Origin::Bucket(bucket) => bucket.to_json(),
         };
         json.insert("cleanup".into(), json!(self.cleanup.name()));
         json.extend(self.every.iter().map(|every| ("every".into(), json!(every))));
@@ -87,7 +105,13 @@ impl SourceConfig {
     pub fn reader(&self, allowed: &Allowed) -> Result<Arc<dyn Reader>, String> {
         match &self.origin {
             Origin::Folder(folder) => Ok(Arc::new(folder.reader(allowed)?)),
+            Origin::Bucket(_) => Err("a bucket is read with the right to ask it".into()),
         }
+    }
+
+    /// Whether it is listed and read through the gateway.
+    pub fn asks_gateway(&self) -> bool {
+        matches!(self.origin, Origin::Bucket(_))
     }
 }
 

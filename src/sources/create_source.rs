@@ -1,14 +1,17 @@
 //! kb.create_source and kb.alter_source.
 
-use super::config::{Allowed, SourceConfig, SourceType};
+use super::bucket::BucketConfig;
+use super::config::{Allowed, Origin, SourceConfig, SourceType};
 use super::sql::catalog;
 use super::sql::catalog::Source;
 use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::models::origins;
 use crate::pg::role::{acting_roles, as_owner, caller_is};
 use crate::pg::subtransaction::in_subtransaction;
 use crate::settings;
 use crate::tenants::quota;
+use kb_gateway::endpoint::secret_reference::Reference;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::named::Named;
 use kb_types::quota::Thing;
@@ -44,6 +47,7 @@ pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -
             };
         }
         quota::check(&kb.tenant_id, Thing::AttachedTables)?;
+        adopt(&config)?;
         quota::within(&kb.tenant_id, || catalog::insert(&kb, name, kind, &config, &roles, &oids))
     })
 }
@@ -59,6 +63,7 @@ pub fn alter_source(kb_id: &str, name: &str, config: &Value) -> Result<()> {
     as_owner(|| {
         let kb = knowledge_bases::lock(&kb)?;
         let source = get(&kb, name)?;
+        adopt(&config)?;
         quota::within(&kb.tenant_id, || catalog::update(source.source_no, &config, &roles, &oids))
     })
 }
@@ -69,11 +74,37 @@ pub fn get(kb: &KnowledgeBase, name: &str) -> Result<Source> {
         .ok_or_else(|| Error::NotFound { what: ObjectKind::Source, id: name.into() })
 }
 
+/// Records with the first secret of a source that this database may use it. Its copies may not.
+fn adopt(config: &SourceConfig) -> Result<()> {
+    match &config.origin {
+        Origin::Bucket(bucket) if bucket.secret.is_some() => origins::adopt_if_none(),
+        _ => Ok(()),
+    }
+}
+
+/// What the server's settings say against a bucket.
+fn check_bucket(bucket: &BucketConfig) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Err(problem) = settings::allowed_hosts().check(&bucket.bucket.url(), true) {
+        problems.push(format!("config.endpoint: {problem}"));
+    }
+    let sources = settings::secret_sources();
+    if let Some(Ok(reference)) = bucket.secret.as_deref().map(Reference::parse) {
+        let listed = match &reference {
+            Reference::Env(variable) => sources.variables.check(variable),
+            _ => Ok(()),
+        };
+        let problem = listed.and_then(|()| reference.check_use(&sources)).err();
+        problems.extend(problem.map(|problem| format!("config.secret: {problem}")));
+    }
+    problems
+}
+
 /// A path decides which files the server reads.
 fn may_name_paths() -> Result<()> {
     match caller_is("kb_admin") {
         true => Ok(()),
-        false => Err(Error::Permission { problem: "naming the path of files requires kb_admin".into() }),
+        false => Err(Error::Permission { problem: "naming what the server reads requires kb_admin".into() }),
     }
 }
 
@@ -84,7 +115,10 @@ pub fn allowed() -> Allowed {
 
 fn check(kb: &KnowledgeBase, kind: SourceType, config: &Value) -> Result<SourceConfig, Vec<String>> {
     let config = SourceConfig::parse(kind, config, &allowed())?;
-    let mut problems = Vec::new();
+    let mut problems = match &config.origin {
+        Origin::Bucket(bucket) => check_bucket(bucket),
+        _ => Vec::new(),
+    };
     if let Some(every) = &config.every {
         match in_subtransaction(|| catalog::seconds(every)) {
             Ok(seconds) if seconds >= SHORTEST => {}

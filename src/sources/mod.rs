@@ -1,4 +1,4 @@
-//! Sources that a run lists and reads: folders, whose files are documents.
+//! Sources that a run lists and reads: folders and buckets, whose files and objects are documents.
 //!
 //! A run is a job of kind `source` (`work/mod.rs`). It lists the source, compares what it lists with the
 //! documents that the source has, reads what is new or changed, and deletes documents that a listing which
@@ -9,6 +9,7 @@
 //! Attached tables are sources, too; they are in `tables/mod.rs`.
 
 mod api;
+mod bucket;
 mod config;
 mod create_source;
 mod drop_source;

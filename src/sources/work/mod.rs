@@ -6,16 +6,18 @@
 
 mod put_items;
 
-use super::config::{Cleanup, SourceConfig};
+use super::config::{Cleanup, Origin, SourceConfig};
 use super::create_source::allowed;
 use super::reader::{Content, Item, Listing, READ_BYTES, Reader, Wanted};
 use super::sql::catalog::Source;
 use super::sql::{catalog, items};
 use crate::builds::runs;
 use crate::builds::runs::SourceCounts;
+use crate::gateway::client;
 use crate::jobs::queue;
 use crate::jobs::queue::Job;
-use crate::pg::txn;
+use crate::models;
+use crate::pg::{txn, wake};
 use crate::work::{Event, HelperThread, Pauses, Progress, Work, Written, helper_thread};
 use kb_types::error::{Error, Result};
 use kb_types::{id, sizes};
@@ -249,7 +251,19 @@ fn begin(job: &Job, source: Option<Source>) -> Result<Option<Run>> {
             .into(),
     };
     let config = SourceConfig::parse(source.kind, &source.config, &allowed).map_err(invalid)?;
-    let reader = config.reader(&allowed).map_err(|problem| invalid(vec![problem]))?;
+    let reader = match &config.origin {
+        Origin::Bucket(bucket) => {
+            let (secret, url) = (bucket.secret.as_deref(), bucket.bucket.url());
+            let access = txn::in_txn(|| models::source_access(&source.name, secret, &url))?;
+            let client = client::this_client(&source.tenant_id, source.kb_no);
+            bucket.reader(access, client, &allowed).map(|reader| Arc::new(reader) as Arc<dyn Reader>)
+        }
+        _ => config.reader(&allowed),
+    };
+    let reader = reader.map_err(|problem| invalid(vec![problem]))?;
+    if config.asks_gateway() {
+        wake::start_gateway();
+    }
     let of = Arc::clone(&reader);
     let listing = helper_thread::begin(move || of.list())?;
     Ok(Some(Run {
@@ -394,6 +408,9 @@ impl Run {
         if wanted.is_empty() {
             self.compared = compared;
             return Ok(());
+        }
+        if self.config.asks_gateway() {
+            wake::start_gateway();
         }
         let reader = Arc::clone(&self.reader);
         let read = helper_thread::begin(move || {
