@@ -34,14 +34,14 @@ use std::time::{Duration, Instant, SystemTime};
 /// The most objects of a page, which is the most that S3 lists.
 const PAGE: &str = "1000";
 /// The most bytes of a part of an object, which leaves room for the rest of an answer.
-const PART: u64 = MAX_OBJECTS as u64 - 64 * 1024;
+pub const PART: u64 = MAX_OBJECTS as u64 - 64 * 1024;
 /// The most bytes of an error that are read.
 const ERROR_CAP: usize = 16 * 1024;
 /// The most characters of a storage's own message that are passed on.
 const MESSAGE: usize = 300;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a request is sent that fails for a passing reason, and the longest pause before it is sent again.
-const ATTEMPTS: usize = 5;
+pub const ATTEMPTS: usize = 5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Requests to all storages at the same time, which tenants take in turn.
 const AT_ONCE: usize = 32;
@@ -390,4 +390,22 @@ fn range(text: &str) -> Option<(u64, u64, u64)> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_storage_says_of_its_secret_is_not_repeated() {
+        let config = serde_json::json!({"bucket": "b"});
+        let bucket = Bucket::read(Storage::S3, &mut kb_types::json_reader::Fields::new("config", &config));
+        let right = Right {
+            bucket: &bucket,
+            credential: Credential::Anonymous,
+            secret: Some(Secret::new("AKIDEXAMPLE:wJalrXUtnFEMI")),
+            transport: Arc::new(Transport::unpacking_nothing(Reach::Anywhere).unwrap()),
+            whose: &Whose::default(),
+        };
+        let said = b"<Error><Code>Bad</Code><Message>key AKIDEXAMPLE wJalrXUtnFEMI\n more</Message></Error>";
+        let problem = fault(&right, 400, &HeaderMap::new(), said).problem;
+        assert_eq!(problem, "it answered with status 400 (Bad: key *** ***)");
+    }
+}
