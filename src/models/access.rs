@@ -9,6 +9,7 @@ use crate::pg::role::as_owner;
 use crate::pg::wake;
 use crate::settings;
 use crate::tenants::quotas;
+use kb_gateway::endpoint::egress::origin;
 use kb_gateway::endpoint::secret_reference::Reference;
 use kb_gateway::protocol::{Access, Spent};
 use kb_gateway::provider;
@@ -52,6 +53,35 @@ pub fn access(row: &ServiceRow, tenant: &str) -> Result<Access> {
             (spent.day, spent.of_quota) = usage::today_of_tenant(tenant)?;
         }
         Ok(Access { reference, stored, host: row.secret_host.clone(), spent })
+    })
+}
+
+/// The right to ask the service of a source, which its secret opens. The secret is given together with the
+/// address, so that it is bound to the address's host.
+///
+/// Returns a pause as the error for the same reasons as [`access`]. Without a secret nothing is paid for.
+pub fn source_access(name: &str, secret: Option<&str>, url: &str) -> Result<Access> {
+    let Some(secret) = secret else { return Ok(Access::default()) };
+    let paused = |problem: String| Error::SourcePaused { name: name.into(), problem };
+    as_owner(|| {
+        if !origins::is_own()? {
+            return Err(paused(
+                "this database was restored or cloned from another, and opens nothing with a secret until \
+                 SELECT kb.acknowledge_restore()"
+                    .into(),
+            ));
+        }
+        let reference = Reference::parse(secret).map_err(|problem| {
+            Error::configuration(format!("source \"{name}\""), vec![format!("config.secret: {problem}")])
+        })?;
+        let stored = match &reference {
+            Reference::Stored(key) => {
+                let opened = secrets::get(key)?.map(|kept| settings::sealing_keys().open(key, kept));
+                opened.transpose().map_err(|problem| paused(format!("secret kb:{key}: {problem}")))?
+            }
+            _ => None,
+        };
+        Ok(Access { reference: Some(reference), stored, host: origin(url), ..Access::default() })
     })
 }
 

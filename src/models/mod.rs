@@ -12,6 +12,6 @@ mod settings;
 mod sql;
 pub mod upkeep;
 
-pub use access::{access, acknowledge_restore, embedder_access};
+pub use access::{access, acknowledge_restore, embedder_access, source_access};
 pub use embed::embed;
 pub use sql::{origins, services, usage};

@@ -2,7 +2,7 @@
 
 use crate::pg::function_arguments::{required, value};
 use crate::pg::json::Jsonb;
-use crate::pg::report::reported;
+use crate::pg::report::{hidden, reported};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -24,11 +24,13 @@ fn create_source(
     kind: Option<&str>,
     config: Option<Jsonb>,
 ) -> Result<i64, ErrorReport> {
-    reported(|| {
+    let create = || {
         let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
         let (kind, config) = (required("type", kind)?, value("config", config)?.unwrap_or_default());
         crate::sources::create_source::create_source(kb_id, name, kind, &config)
-    })
+    };
+    // The configuration may contain a key in the place of a reference to it.
+    reported(|| hidden(create))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -48,11 +50,12 @@ fn import_files(
 
 #[pg_extern(volatile, parallel_unsafe)]
 fn alter_source(kb_id: Option<&str>, name: Option<&str>, config: Option<Jsonb>) -> Result<(), ErrorReport> {
-    reported(|| {
+    let alter = || {
         let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
         let config = required("config", value("config", config)?)?;
         crate::sources::create_source::alter_source(kb_id, name, &config)
-    })
+    };
+    reported(|| hidden(alter))
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -1,6 +1,8 @@
 //! The configuration of a source: what all types have, and the type's own part, which the type reads. Pure.
 
+use super::bucket::BucketConfig;
 use super::folder::FolderConfig;
+use super::git::GitConfig;
 use super::query::QueryConfig;
 use super::reader::Reader;
 use super::transcripts::TranscriptConfig;
@@ -78,9 +80,11 @@ pub struct SourceConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Folder(FolderConfig),
+    Git(GitConfig),
     Query(QueryConfig),
     Web(WebConfig),
     Transcripts(TranscriptConfig),
+    Bucket(BucketConfig),
 }
 
 /// What the settings of the server say that a configuration is checked against.
@@ -102,11 +106,15 @@ impl SourceConfig {
                 SourceType::Files | SourceType::MarkdownGlob => {
                     Origin::Folder(FolderConfig::parse(kind, &mut fields, allowed))
                 }
+                SourceType::Git => Origin::Git(GitConfig::parse(&mut fields, allowed)),
                 SourceType::Query => Origin::Query(QueryConfig::parse(&mut fields)),
                 SourceType::Url => Origin::Web(WebConfig::parse(&mut fields, &allowed.hosts)),
                 SourceType::MediaTranscript => {
                     let has_path = value.get("path").is_some();
                     Origin::Transcripts(TranscriptConfig::parse(&mut fields, has_path, allowed))
+                }
+                SourceType::S3 | SourceType::Gcs | SourceType::Azure | SourceType::CloudStorage => {
+                    Origin::Bucket(BucketConfig::parse(kind, &mut fields))
                 }
             },
             every: fields.text("every"),
@@ -120,9 +128,11 @@ impl SourceConfig {
     pub fn to_json(&self) -> Value {
         let mut json = match &self.origin {
             Origin::Folder(folder) => folder.to_json(),
+            Origin::Git(git) => git.to_json(),
             Origin::Query(query) => query.to_json(),
             Origin::Web(web) => web.to_json(),
             Origin::Transcripts(transcripts) => transcripts.to_json(),
+            Origin::Bucket(bucket) => bucket.to_json(),
         };
         json.insert("cleanup".into(), json!(self.cleanup.name()));
         json.extend(self.every.iter().map(|every| ("every".into(), json!(every))));
@@ -136,9 +146,11 @@ impl SourceConfig {
     pub fn reader(&self, allowed: &Allowed, means: Means) -> Result<Arc<dyn Reader>, String> {
         match &self.origin {
             Origin::Folder(folder) => Ok(Arc::new(folder.reader(allowed)?)),
-            Origin::Query(_) => Err("a query is run before its rows are read".into()),
+            Origin::Git(git) => Ok(Arc::new(git.reader(allowed)?)),
             Origin::Web(web) => Ok(Arc::new(Web::new(web.clone(), means))),
             Origin::Transcripts(transcripts) => Ok(Arc::new(transcripts.reader(allowed, means)?)),
+            // What these need of the database is read first.
+            Origin::Query(_) | Origin::Bucket(_) => Err("it is read in another way".into()),
         }
     }
 }

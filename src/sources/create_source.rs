@@ -1,5 +1,6 @@
 //! kb.create_source and kb.alter_source.
 
+use super::bucket::BucketConfig;
 use super::config::{Allowed, Origin, SourceConfig, SourceType};
 use super::query_columns;
 use super::schedule;
@@ -7,10 +8,12 @@ use super::sql::catalog;
 use super::sql::catalog::{Creator, Source};
 use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::models::origins;
 use crate::pg::role::{acting_roles, as_owner, caller_is, caller_name};
 use crate::pg::subtransaction::in_subtransaction;
 use crate::settings;
 use crate::tenants::quota;
+use kb_gateway::endpoint::secret_reference::Reference;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::named::Named;
 use kb_types::quota::Thing;
@@ -48,6 +51,7 @@ pub fn create_source(kb_id: &str, name: &str, type_name: &str, config: &Value) -
             };
         }
         quota::check(&kb.tenant_id, Thing::AttachedTables)?;
+        adopt(&config)?;
         quota::within(&kb.tenant_id, || catalog::insert(&kb, name, kind, &config, &creator))
     })
 }
@@ -65,6 +69,7 @@ pub fn alter_source(kb_id: &str, name: &str, config: &Value) -> Result<()> {
     as_owner(|| {
         let kb = knowledge_bases::lock(&kb)?;
         let source = get(&kb, name)?;
+        adopt(&config)?;
         quota::within(&kb.tenant_id, || catalog::update(source.source_no, &config, &creator))
     })
 }
@@ -90,6 +95,32 @@ pub fn may_name_paths() -> Result<()> {
     }
 }
 
+/// Records with the first secret of a source that this database may use it. Its copies may not.
+fn adopt(config: &SourceConfig) -> Result<()> {
+    match &config.origin {
+        Origin::Bucket(bucket) if bucket.secret.is_some() => origins::adopt_if_none(),
+        _ => Ok(()),
+    }
+}
+
+/// What the server's settings say against a bucket.
+fn check_bucket(bucket: &BucketConfig) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Err(problem) = settings::allowed_hosts().check(&bucket.bucket.url(), true) {
+        problems.push(format!("config.endpoint: {problem}"));
+    }
+    let sources = settings::secret_sources();
+    if let Some(Ok(reference)) = bucket.secret.as_deref().map(Reference::parse) {
+        let listed = match &reference {
+            Reference::Env(variable) => sources.variables.check(variable),
+            _ => Ok(()),
+        };
+        let problem = listed.and_then(|()| reference.check_use(&sources)).err();
+        problems.extend(problem.map(|problem| format!("config.secret: {problem}")));
+    }
+    problems
+}
+
 /// What the server's settings allow.
 pub fn allowed() -> Allowed {
     Allowed {
@@ -101,7 +132,10 @@ pub fn allowed() -> Allowed {
 
 fn check(kb: &KnowledgeBase, kind: SourceType, config: &Value) -> Result<SourceConfig, Vec<String>> {
     let config = SourceConfig::parse(kind, config, &allowed())?;
-    let mut problems = Vec::new();
+    let mut problems = match &config.origin {
+        Origin::Bucket(bucket) => check_bucket(bucket),
+        _ => Vec::new(),
+    };
     if let Some(every) = &config.every {
         match in_subtransaction(|| catalog::seconds(every)) {
             _ if schedule::next(every).is_some() => {}

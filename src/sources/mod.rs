@@ -1,4 +1,5 @@
-//! Sources that a run lists and reads: folders, whose files are documents, and pages of the web.
+//! Sources that a run lists and reads: folders, Git repositories, pages of the web, buckets and queries, whose
+//! files, objects and rows are documents.
 //!
 //! A run is a job of kind `source` (`work/mod.rs`). It lists the source, compares what it lists with the
 //! documents that the source has, reads what is new or changed, and deletes documents that a listing which
@@ -12,6 +13,7 @@
 //! Attached tables are sources, too; they are in `tables/mod.rs`.
 
 mod api;
+mod bucket;
 mod config;
 mod create_source;
 mod drop_source;

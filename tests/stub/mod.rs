@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod answer;
+pub mod bucket;
 mod dialect;
 mod fault;
 mod payload;

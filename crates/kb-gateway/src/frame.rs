@@ -25,6 +25,9 @@ pub const MAX_TENANT: usize = 1024;
 pub const MAX_CHAT: usize = 256 * 1024;
 /// The most bytes of a part of a page.
 pub const MAX_PART: usize = 2 * 1024 * 1024;
+/// The most bytes of a page of a bucket's listing, as it is sent and as it is passed on, and of a part of an
+/// object.
+pub const MAX_OBJECTS: usize = 4 * 1024 * 1024;
 /// The memory of a request besides its texts and vectors.
 const BASE: usize = 16 * 1024;
 
@@ -129,6 +132,15 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
                 _ => Err(Error::Internal("a request for a page does not have the head of one".into())),
             };
         }
+        Request::ListObjects { client, .. } | Request::ReadObject { client, .. } => {
+            if client.tenant.len() > MAX_TENANT {
+                return what("the tenant's name", client.tenant.len(), MAX_TENANT);
+            }
+            return match (head.answer, head.urgency) {
+                (MAX_OBJECTS, Urgency::Ingest) => Ok(()),
+                _ => Err(Error::Internal("a request for objects does not have the head of one".into())),
+            };
+        }
         _ => return Ok(()),
     };
     if let Some(text) = texts.iter().find(|text| text.len() > MAX_TEXT) {
@@ -164,6 +176,7 @@ pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
         Request::CountTokens { texts, .. } => (vector_bytes(texts.len(), 1), Urgency::of(texts)),
         Request::TakeQuestions { .. } => (2 * query_log::PART_BYTES, Urgency::Bulk),
         Request::Fetch { .. } | Request::FetchMore(_) => (MAX_PART, Urgency::Ingest),
+        Request::ListObjects { .. } | Request::ReadObject { .. } => (MAX_OBJECTS, Urgency::Ingest),
         Request::TakeUsage { .. }
         | Request::LogQuestion { .. }
         | Request::FindQuestion { .. }

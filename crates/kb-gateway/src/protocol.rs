@@ -3,8 +3,10 @@
 pub use super::endpoint::access::Access;
 pub use super::endpoint::budget::Spent;
 pub use super::endpoint::usage::Usage;
+pub use super::object_storage::listing::{Object, Page};
 pub use super::turns::Urgency;
 pub use kb_types::Prompt;
+use kb_types::bucket::Bucket;
 use kb_types::error::{Error, Result};
 use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,10 @@ pub enum Request {
     Fetch { fetch: Box<Fetch>, client: Client },
     /// Requests the next part of a page, by the number that came with the part before.
     FetchMore(u64),
+    /// Requests a page of the listing of a bucket: the objects whose keys begin with a prefix.
+    ListObjects { bucket: Bucket, access: Access, prefix: String, next: Option<String>, client: Client },
+    /// Requests a part of an object.
+    ReadObject { bucket: Bucket, access: Access, part: WantedPart, client: Client },
     /// Requests the state of the gateway.
     Health,
 }
@@ -84,6 +90,9 @@ pub enum Response {
     Done,
     Counts(Vec<u32>),
     Fetched(Fetched),
+    /// A page, or why there is none.
+    Listed(std::result::Result<Page, String>),
+    ReadPart(ObjectPart),
     Health(Health),
     /// The gateway is alive, but waits for memory before it continues to read.
     Alive,
@@ -146,6 +155,35 @@ pub struct Part {
     pub bytes: Vec<u8>,
     /// The number by which the next part is requested. None: this is the last one.
     pub more: Option<u64>,
+}
+
+/// A part of an object that is wanted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WantedPart {
+    pub key: String,
+    /// The ETag that the parts before had.
+    pub etag: Option<String>,
+    pub from: u64,
+}
+
+/// A part of an object as it was read.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ObjectPart {
+    /// There is no such object.
+    Gone,
+    /// It is not what the parts before were of.
+    Changed,
+    Failed(String),
+    Read {
+        #[serde(with = "serde_bytes")]
+        bytes: Vec<u8>,
+        /// The size of the object.
+        size: u64,
+        etag: Option<String>,
+        content_type: Option<String>,
+        /// Whether it is stored compressed, by gzip.
+        is_packed: bool,
+    },
 }
 
 /// A question and its answer, as in kb.query_log.

@@ -9,6 +9,7 @@ use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
 use super::fetch::Fetcher;
+use super::object_storage::ObjectStorage;
 use super::protocol::{Client, EmbedReply, Health, Request, Response};
 use super::provider;
 use super::query_log::QueryLog;
@@ -44,6 +45,7 @@ struct ServerState {
     queues: Queues,
     services: Services,
     fetcher: Fetcher,
+    storage: ObjectStorage,
     query_usage: Mutex<QueryUsage>,
     query_log: Mutex<QueryLog>,
     cache: QueryCache,
@@ -205,6 +207,16 @@ impl Handler for ServerState {
                 Ok(Response::Fetched(self.fetcher.fetch(*fetch, &whose).await))
             }
             Request::FetchMore(number) => Ok(Response::Fetched(self.fetcher.more(number, connection).await)),
+            Request::ListObjects { bucket, access, prefix, next, client } => {
+                let whose = Whose { database: client.database, tenant: client.tenant, connection };
+                Ok(Response::Listed(
+                    self.storage.list(&bucket, &access, &prefix, next.as_deref(), &whose).await,
+                ))
+            }
+            Request::ReadObject { bucket, access, part, client } => {
+                let whose = Whose { database: client.database, tenant: client.tenant, connection };
+                Ok(Response::ReadPart(self.storage.read(&bucket, &access, &part, &whose).await))
+            }
             Request::Health => {
                 let settings = lock(&self.settings).clone();
                 Ok(Response::Health(Health {
@@ -224,6 +236,7 @@ impl ServerState {
             models: Models::start(settings.model_dir.clone(), settings.model_threads)?,
             services: Services::new(queues.endpoints()),
             fetcher: Fetcher::new(queues.endpoints()),
+            storage: ObjectStorage::new(queues.endpoints()),
             queues,
             query_usage: Mutex::new(QueryUsage::new()),
             query_log: Mutex::new(QueryLog::new()),

@@ -108,6 +108,9 @@ pub enum Error {
     /// A reranker or chat model is not called for a while, because of limits, a budget or an open breaker.
     #[error("{kind} \"{id}\" is paused: {problem}")]
     ServicePaused { kind: ServiceKind, id: String, problem: String },
+    /// A source is not read for a while, because its secret cannot be used.
+    #[error("source \"{name}\" is paused: {problem}")]
+    SourcePaused { name: String, problem: String },
     /// A request is larger than the gateway accepts.
     #[error("{what} has {size} bytes; at most {limit} are allowed")]
     TooLarge { what: String, size: usize, limit: usize },
@@ -181,13 +184,13 @@ impl Error {
             Error::Paused { .. } => "53400",                  // configuration_limit_exceeded
             Error::Service { passing: true, .. } => "08006",  // connection_failure
             Error::Service { .. } => "58000",                 // system_error
-            Error::ServicePaused { .. } => "53400",           // configuration_limit_exceeded
-            Error::ProviderUnavailable { .. } => "0A000",     // feature_not_supported
-            Error::Gateway { .. } => "08006",                 // connection_failure
-            Error::Extractor { .. } => "58030",               // io_error
-            Error::Timeout { .. } => "55P03",                 // lock_not_available, as of lock_timeout
-            Error::State { .. } => "55000",                   // object_not_in_prerequisite_state
-            Error::ReadOnly { .. } => "25006",                // read_only_sql_transaction
+            Error::ServicePaused { .. } | Error::SourcePaused { .. } => "53400", // configuration_limit_exceeded
+            Error::ProviderUnavailable { .. } => "0A000",                        // feature_not_supported
+            Error::Gateway { .. } => "08006",                                    // connection_failure
+            Error::Extractor { .. } => "58030",                                  // io_error
+            Error::Timeout { .. } => "55P03", // lock_not_available, as of lock_timeout
+            Error::State { .. } => "55000",   // object_not_in_prerequisite_state
+            Error::ReadOnly { .. } => "25006", // read_only_sql_transaction
             Error::Question { error, .. } => error.sqlstate(),
             Error::Database { sqlstate, .. } => sqlstate,
             Error::Internal(_) => "XX000", // internal_error
@@ -405,7 +408,8 @@ impl Error {
     /// disk, a lack of resources, a shutdown or a lock, and no document fails because of those.
     pub fn is_of_the_work(&self) -> bool {
         match self {
-            Error::Gateway { .. } | Error::Extractor { .. } | Error::ServicePaused { .. } => false,
+            Error::Gateway { .. } | Error::Extractor { .. } => false,
+            Error::ServicePaused { .. } | Error::SourcePaused { .. } => false,
             Error::Database { sqlstate, .. } => {
                 sqlstate != LOCKED && !["53", "57", "58"].iter().any(|class| sqlstate.starts_with(class))
             }
@@ -423,7 +427,7 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Gateway { .. } | Error::Timeout { .. } | Error::Paused { .. } | Error::Died { .. } => true,
-            Error::ServicePaused { .. } | Error::Extractor { .. } => true,
+            Error::ServicePaused { .. } | Error::SourcePaused { .. } | Error::Extractor { .. } => true,
             Error::Provider { passing, .. } | Error::Service { passing, .. } => *passing,
             // The classes of transient errors: serialisation, resources, operator intervention and system
             // errors.

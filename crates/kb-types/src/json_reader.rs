@@ -56,6 +56,17 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A string that may be a key in the wrong place: no message repeats it.
+    pub fn secret(&mut self, key: &'static str) -> Option<String> {
+        match self.take(key)? {
+            Value::String(s) => Some(s),
+            _ => {
+                self.problem(key, "must be a string");
+                None
+            }
+        }
+    }
+
     /// A value by its name.
     pub fn named<T: Named>(&mut self, key: &'static str) -> Option<T> {
         let name = self.text(key)?;

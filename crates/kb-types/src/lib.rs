@@ -5,6 +5,7 @@
 pub mod answer_settings;
 pub mod bisect;
 mod bounds;
+pub mod bucket;
 pub mod candidate;
 pub mod chunk_context;
 pub mod context_format;

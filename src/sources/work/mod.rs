@@ -19,6 +19,7 @@ use crate::extract::Program;
 use crate::gateway::client;
 use crate::jobs::queue;
 use crate::jobs::queue::Job;
+use crate::models;
 use crate::pg::{txn, wake};
 use crate::tables::intake::rests::Rests;
 use crate::work::{Event, HelperThread, Pauses, Progress, Work, Written, helper_thread};
@@ -283,13 +284,19 @@ fn begin(job: &Job, source: Option<Source>, rests: &mut Rests) -> Result<Option<
         program: Program::from_settings(),
         max_size: allowed.max_size,
     };
-    let reader = match &config.origin {
+    let reader: Result<Arc<dyn Reader>, String> = match &config.origin {
         Origin::Query(query) => {
             let is_full = config.cleanup == Cleanup::Full;
-            Arc::new(run_query::run_query(&source, query, is_full, rests)?)
+            Ok(Arc::new(run_query::run_query(&source, query, is_full, rests)?))
         }
-        _ => config.reader(&allowed, means).map_err(|problem| invalid(vec![problem]))?,
+        Origin::Bucket(bucket) => {
+            let (secret, url) = (bucket.secret.as_deref(), bucket.bucket.url());
+            let access = txn::in_txn(|| models::source_access(&source.name, secret, &url))?;
+            bucket.reader(access, means.client, &allowed).map(|reader| Arc::new(reader) as Arc<dyn Reader>)
+        }
+        _ => config.reader(&allowed, means),
     };
+    let reader = reader.map_err(|problem| invalid(vec![problem]))?;
     start_gateway(&*reader);
     let of = Arc::clone(&reader);
     let listing = helper_thread::begin(move || of.list())?;

@@ -1,5 +1,6 @@
 //! Sources of files: a knowledge base follows a folder, and no file outside of it is read.
 
+mod buckets;
 mod ends;
 mod import;
 mod paths;

@@ -22,6 +22,13 @@ type Account = (String, Option<[u8; 32]>);
 /// same account.
 type LimitsKey = (Account, Option<String>, Option<u32>, Option<u32>, usize);
 
+/// The error if there is no HTTP client.
+pub fn no_client(e: String) -> String {
+    format!(
+        "could not create an HTTP client: {e} (on Debian, package ca-certificates provides the root certificates)"
+    )
+}
+
 pub struct Endpoints {
     settings: Mutex<EgressSettings>,
     /// Created when needed, because that fails without CA certificates, and local models must work anyway.
@@ -105,9 +112,7 @@ impl Endpoints {
         if let Some(transport) = transports.get(&reach) {
             return Ok(Arc::clone(transport));
         }
-        let made = Transport::new(reach).map_err(|e| {
-            format!("could not create an HTTP client: {e} (on Debian, package ca-certificates provides the root certificates)")
-        })?;
+        let made = Transport::new(reach).map_err(no_client)?;
         Ok(Arc::clone(transports.entry(reach).or_insert(Arc::new(made))))
     }
 

@@ -18,8 +18,12 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
+    /// A key without the white space around it, and that of a JSON object without the white space in it: the
+    /// key files of Google are written on several lines.
     pub fn new(value: &str) -> Secret {
-        Secret(value.trim().to_string())
+        let value = value.trim();
+        let object = value.starts_with('{').then(|| serde_json::from_str::<serde_json::Value>(value).ok());
+        Secret(object.flatten().map_or_else(|| value.to_string(), |object| object.to_string()))
     }
 
     pub fn expose(&self) -> &str {
@@ -66,5 +70,11 @@ mod tests {
         assert_eq!(secret.redact("bad key sk-proj-1234567890."), "bad key ***.");
         assert_eq!(secret.redact("key \"sk-pro****7890\" is wrong"), "key \"*** is wrong");
         assert_eq!(format!("{secret:?}"), "Secret(…)");
+    }
+
+    #[test]
+    fn a_key_file_in_json_becomes_one_line() {
+        assert_eq!(Secret::new("{\n  \"key\": \"a\\nb\"\n}\n").expose(), r#"{"key":"a\nb"}"#);
+        assert_eq!(Secret::new(" {no JSON\n").expose(), "{no JSON");
     }
 }

@@ -77,6 +77,15 @@ pub struct Sending<'a> {
 
 impl Transport {
     pub fn new(reach: Reach) -> Result<Transport, String> {
+        Transport::build(reach, true)
+    }
+
+    /// A client that gives the bytes of a body as they are, even if they are compressed.
+    pub fn unpacking_nothing(reach: Reach) -> Result<Transport, String> {
+        Transport::build(reach, false)
+    }
+
+    fn build(reach: Reach, unpacks: bool) -> Result<Transport, String> {
         // Set once for the process; a second call has no effect.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
@@ -87,7 +96,7 @@ impl Transport {
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(IDLE)
             .tcp_keepalive(Duration::from_secs(30))
-            .gzip(true)
+            .gzip(unpacks)
             .build()
             .map_err(|e| causes(&e).last().map_or_else(|| e.to_string(), ToString::to_string))?;
         Ok(Transport { client })
