@@ -19,6 +19,7 @@ mod create_source;
 mod drop_source;
 mod folder;
 mod import_files;
+mod git;
 mod pattern;
 mod query;
 mod query_columns;

@@ -3,6 +3,7 @@
 mod buckets;
 mod ends;
 mod import;
+mod git;
 mod paths;
 mod query;
 mod refuse;
