@@ -43,7 +43,7 @@ def read_real(server: Server, report: Report, folder: Path, real: list[Path]) ->
         run_no = connection.execute("SELECT kb.ingest('files')").fetchone()[0]
         connection.execute("SELECT kb.wait('files', 550)")
         took = time.monotonic() - begun
-    scanned, failed = connection.execute("SELECT scanned, failed FROM kb.runs WHERE run_no = %s", [run_no]).fetchone()
+    scanned = connection.execute("SELECT scanned FROM kb.runs WHERE run_no = %s", [run_no]).fetchone()[0]
     ready, chunks = connection.execute("SELECT ready, chunks FROM kb.status WHERE kb_id = 'files'").fetchone()
     if scanned != len(real) or ready < 0.9 * len(real):
         raise AssertionError(f"{scanned} of {len(real)} files scanned, {ready} documents ready")
@@ -61,11 +61,12 @@ def read_real(server: Server, report: Report, folder: Path, real: list[Path]) ->
     report.add("  the worker, at its most", f"{own:.0f} MB of its own", "", f"{high:.0f} MB with shared buffers and code",
                f"< {WORKER_MB} MB", own < WORKER_MB)
     report.add("  kb-extract, at its most", f"{programs.peak / 1024:.0f} MB", "", "", f"< {EXTRACT_MB} MB", programs.peak / 1024 < EXTRACT_MB)
+    # Errors name the document first.
     reasons = connection.execute(
-        "SELECT string_agg(format('%s of %s', n, left(error, 60)), '; ' ORDER BY n DESC) FROM"
-        " (SELECT error, count(*) AS n FROM kb.failures GROUP BY error) AS f"
+        "SELECT string_agg(format('%s: %s', n, left(reason, 60)), '; ' ORDER BY n DESC) FROM (SELECT reason, count(*) AS n"
+        " FROM (SELECT regexp_replace(error, '^document \"[^\"]*\": ', '') AS reason FROM kb.failures) AS e GROUP BY reason) AS f"
     ).fetchone()[0]
-    report.note(f"files: {ready:,} documents, {chunks:,} chunks; {failed} files failed{': ' + reasons if reasons else ''}")
+    report.note(f"files: {ready:,} documents, {chunks:,} chunks; failed are {reasons or 'none'}")
     server.drop(connection)
 
 

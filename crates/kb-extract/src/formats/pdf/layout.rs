@@ -190,30 +190,29 @@ fn lines(mut glyphs: Vec<Glyph>) -> Vec<Line> {
 
 /// TeX and others print an accent and the letter below it.
 fn compose_accents(glyphs: &mut Vec<Glyph>) {
-    let mut at = 0;
-    while at < glyphs.len() {
+    let mut is_gone = vec![false; glyphs.len()];
+    for at in 0..glyphs.len() {
         let accent = &glyphs[at];
+        let Some(combining) = combining(accent.text) else { continue };
         let middle = accent.x + accent.width / 2.0;
-        let composed = combining(accent.text).and_then(|combining| {
-            [at.checked_add(1), at.checked_sub(1)].into_iter().flatten().find_map(|place| {
-                let letter = glyphs.get(place)?;
-                let slack = 0.05 * letter.size;
-                let is_below = letter.x - slack <= middle && middle <= letter.end() + slack;
-                let base = match letter.text {
-                    'ı' => 'i',
-                    'ȷ' => 'j',
-                    letter => letter,
-                };
-                Some((place, compose(base, combining).filter(|_| is_below)?))
-            })
+        let composed = [at.checked_add(1), at.checked_sub(1)].into_iter().flatten().find_map(|place| {
+            let letter = glyphs.get(place).filter(|_| !is_gone[place])?;
+            let slack = 0.05 * letter.size;
+            let is_below = letter.x - slack <= middle && middle <= letter.end() + slack;
+            let base = match letter.text {
+                'ı' => 'i',
+                'ȷ' => 'j',
+                letter => letter,
+            };
+            Some((place, compose(base, combining).filter(|_| is_below)?))
         });
         if let Some((place, composed)) = composed {
             glyphs[place].text = composed;
-            glyphs.remove(at);
-        } else {
-            at += 1;
+            is_gone[at] = true;
         }
     }
+    let mut is_gone = is_gone.into_iter();
+    glyphs.retain(|_| !is_gone.next().unwrap_or_default());
 }
 
 fn combining(accent: char) -> Option<char> {
