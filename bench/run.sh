@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit many
+# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit files many
 # grown repeated tables cost cranfield, and worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
 # filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many, --repeated-chunks N for repeated.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
 # qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.
 # HTML=dir: pages (*.html) whose passages repeat themselves, for repeated, instead of made-up texts; PG_TEXTSEARCH=conninfo: a server with
 # pg_textsearch (PostgreSQL 17 or later), to stand beside its questions by words.
+# DOCUMENTS=dir: files of many formats for files, instead of those that tools/documents.sh fetches.
 # BENCH_TIMEOUT=n: seconds for all, 3600 unless given; large collections take longer.
 # A whole run writes bench/results.md. BENCH_RESULTS=file: the results are written there, also those of a part, as BENCH_COMMAND's.
 set -euo pipefail
@@ -19,11 +20,12 @@ need_setup
 PSYCOPG=3.2.13
 dir=$KB_SCRATCH/bench-cluster
 avx2_dir=$KB_SCRATCH/bench-avx2
+files_dir=$KB_SCRATCH/bench-files
 
 cleanup() {
     cluster_stop "$dir" || true
     cluster_stop "$avx2_dir" || true
-    rm -rf "$dir" "$avx2_dir"
+    rm -rf "$dir" "$avx2_dir" "$files_dir"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
@@ -79,17 +81,26 @@ if [[ "$*" != *--only* || "$*" == *avx2* ]]; then
         say "candle cannot be built: avx2 has its figure of another machine"
 fi
 
+# Real files of many formats.
+documents=${DOCUMENTS:-$KB_SCRATCH/bench-documents}
+if [ ! -d "$documents" ] && [[ "$*" != *--only* || "$*" == *files* ]]; then
+    "$root/tools/documents.sh" "$documents" all || say "there are no real files: the benchmark files goes without"
+fi
+[ -d "$documents" ] || documents=
+
 # What was fetched and built above does not count.
 SECONDS=0
 
 # A quarter of the memory, as PostgreSQL's manual has it: tables of both sides fit, and neither takes the other's pages.
 buffers=$(awk '/^MemTotal/ { print int($2 / 1024 / 4) "MB" }' /proc/meminfo)
+rm -rf "$files_dir"
+mkdir "$files_dir"
 say "making a cluster in $dir"
 cluster_stop "$dir"
 rm -rf "$dir"
 cluster_init "$dir"
 # Files of WAL are used again, as in a server that has run for a while: to make one takes as long as to fill it.
-cluster_start "$dir" "shared_preload_libraries = 'kb'" "max_wal_size = '4GB'" "min_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "kb.source_dirs = '$files_dir'" "max_wal_size = '4GB'" "min_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 # One more, which has nothing to do until the model is measured on AVX2. The server reads which instructions to use from its environment.
@@ -118,4 +129,5 @@ timeout --foreground --kill-after 30 "${BENCH_TIMEOUT:-3600}" "$python" "$root/b
     "${avx2[@]}" --prepared-in "$SECONDS" \
     --cranfield "${CRANFIELD:-}" --onnx "${ONNX:-}" --onnx-libraries "$onnx_libraries" \
     --html "${HTML:-}" --pg-textsearch "${PG_TEXTSEARCH:-}" \
+    --documents "$documents" --files "$files_dir" --extract "$("$PG_CONFIG" --pkglibdir)/kb-extract" \
     --models "$("$PG_CONFIG" --sharedir)/kb/models" "$@"

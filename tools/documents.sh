@@ -10,7 +10,7 @@ set -euo pipefail
 python=$({ apt-cache depends python3 2>/dev/null || true; } | sed -nE 's/^ *Depends: (python3\.[0-9]+)$/\1/p' | head -n 1)
 
 # A line for each kind: the extension that its documents get, their package, the most of them (the smallest are taken), and their
-# path, an expression as find's -regex has it; a .gz may follow.
+# path, an expression as find's -regex has it; a .gz may follow. Those of which there are 0 are for the benchmark.
 KINDS="pdf simh 25 .*\.pdf
 pdf r-cran-tm 2 .*\.pdf
 docx r-cran-officer 4 .*\.docx
@@ -42,7 +42,13 @@ html maint-guide 11 .*\.en\.html
 txt git-doc 16 .*/howto/.*\.txt
 txt debian-policy 6 .*/debian-policy/[^/]*\.txt
 txt r-cran-readr 3 .*\.txt
-txt r-cran-tm 5 .*\.txt"
+txt r-cran-tm 5 .*\.txt
+md nodejs-doc 0 .*/api/.*\.md
+json nodejs-doc 0 .*/api/.*\.json
+html nodejs-doc 0 .*/api/.*\.html
+html git-doc 0 .*\.html
+adoc git-doc 0 .*\.\(txt\|adoc\)
+html python-odf-doc 0 .*\.html"
 
 [ $# -gt 0 ] || die "documents.sh wants the directory to be filled"
 into=$1 every=${2:-}

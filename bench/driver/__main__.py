@@ -14,6 +14,7 @@ import avx2
 import cost
 import cranfield
 import edit
+import files
 import filters
 import grown
 import ingest
@@ -43,6 +44,7 @@ BENCHMARKS = {
     "memory": memory.run,
     "worker": memory.run_worker,
     "edit": edit.run,
+    "files": files.run,
     "many": many.run,
     "tenants": tenants.run,
     "filters": filters.run,
@@ -78,6 +80,10 @@ def main() -> int:
     parser.add_argument("--onnx", default="")
     parser.add_argument("--onnx-libraries", default="")
     parser.add_argument("--models", default="")
+    # Real files; an empty directory that kb.source_dirs allows; the program kb-extract.
+    parser.add_argument("--documents", default="")
+    parser.add_argument("--files", default="")
+    parser.add_argument("--extract", default="")
     # A cluster whose server is made to use AVX2, where the machine has it.
     parser.add_argument("--avx2-host", default="")
     parser.add_argument("--avx2-postmaster", type=int, default=0)

@@ -70,15 +70,28 @@ fn by_bytes(bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
     if bytes.starts_with(b"{\\rtf") {
         return Ok(Some("application/rtf"));
     }
-    // Text can begin with the two letters that some formats begin with. These may be text throughout.
-    const PRINTED: [&str; 2] = ["application/pdf", "application/postscript"];
+    if is_pdf(bytes) {
+        return Ok(Some("application/pdf"));
+    }
+    // Text can begin with the two letters that some formats begin with; PostScript is text throughout. The library
+    // takes every text that mentions the header of PDF for one.
     let found = infer::get(bytes).filter(|found| {
-        found.matcher_type() != MatcherType::Text
-            && (PRINTED.contains(&found.mime_type()) || !begins_as_text(bytes))
+        let is_printed = found.mime_type() == "application/postscript";
+        let is_kept = found.matcher_type() != MatcherType::Text && found.mime_type() != "application/pdf";
+        is_kept && (is_printed || !begins_as_text(bytes))
     });
     // The library knows only archives whose entries are in the order in which some programs write them.
     let is_zip = bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06");
     Ok(if is_zip { in_zip(bytes) } else { found.map(|found| found.mime_type()) })
+}
+
+/// The header of a PDF may come after up to 1024 other bytes. A text that mentions the header does not end as a PDF.
+fn is_pdf(bytes: &[u8]) -> bool {
+    const HEADER: &[u8] = b"%PDF-";
+    let head = &bytes[..bytes.len().min(1024 + HEADER.len())];
+    let tail = &bytes[bytes.len().saturating_sub(2048)..];
+    let has = |part: &[u8], wanted: &[u8]| part.windows(wanted.len()).any(|at| at == wanted);
+    bytes.starts_with(HEADER) || has(head, HEADER) && has(tail, b"startxref") && has(tail, b"%%EOF")
 }
 
 fn begins_as_text(bytes: &[u8]) -> bool {
@@ -180,6 +193,15 @@ mod tests {
         assert_eq!(of(b"a", Some("text/x-unheard-of"), "a.md"), "text/markdown");
         assert_eq!(of("BMI;Größe\n21;180\n".as_bytes(), None, "a.csv"), "text/csv");
         assert_eq!(of(b"MZ is a prefix", None, "a.txt"), "text/plain");
+    }
+
+    #[test]
+    fn a_pdf_may_begin_after_other_bytes_and_a_text_about_one_is_text() {
+        let of = |bytes: &[u8]| found(bytes, None, "a.txt").unwrap().0;
+        let file = b"%PDF-1.7\n1 0 obj\nstartxref\n9\n%%EOF\n";
+        assert_eq!(of(&[&[b' '; 1024][..], file].concat()), "application/pdf");
+        assert_eq!(of(&[&[b' '; 1025][..], file].concat()), "text/plain");
+        assert_eq!(of(b"A PDF begins with %PDF-1.7 and ends with %%EOF."), "text/plain");
     }
 
     #[test]

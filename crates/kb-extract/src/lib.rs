@@ -38,8 +38,17 @@ fn short((key, value): (String, Value)) -> (String, Value) {
 /// Finds the text of a file. Its type is what its bytes show, else what is claimed, else what its name says.
 /// If the bytes contradict the claim, the metadata has both (`content_type_claimed`).
 pub fn extract(file: &File) -> Result<Extraction, Fault> {
-    let found = detect::detect(file)?;
-    let mut extraction = (found.format.read)(file)?;
+    extract_owned(file.clone())
+}
+
+/// The same for a file that is not needed any more, of which a reader may do without a copy.
+pub fn extract_owned(mut file: File) -> Result<Extraction, Fault> {
+    let found = detect::detect(&file)?;
+    let mut extraction = if found.format.extensions == formats::pdf::PDF.extensions {
+        formats::pdf::read_bytes(std::mem::take(&mut file.bytes), file.max_text)?
+    } else {
+        (found.format.read)(&file)?
+    };
     extraction.content_type = found.content_type;
     if extraction.text.contains(['\r', '\0', '\u{feff}']) {
         return Err(Fault::Broken("its text contains characters that cannot be stored".into()));

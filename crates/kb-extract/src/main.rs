@@ -43,7 +43,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     match std::env::args().nth(2).as_deref() {
         None => {
             confinement::enter(memory)?;
-            serve(|| |request: Request| reply(|| extract(&request)))
+            serve(|| |request: Request| reply(|| extract(request)))
         }
         Some("git") => {
             confinement::enter_directory(memory)?;
@@ -90,9 +90,9 @@ fn reply<T: Serialize>(make: impl FnOnce() -> T) -> io::Result<()> {
 
 const NO_TIME: &str = "the time that it may take cannot be limited";
 
-fn extract(Request { file, seconds }: &Request) -> Outcome {
-    confinement::allow_seconds(*seconds).map_err(|_| Fault::Broken(NO_TIME.into()))?;
-    kb_extract::extract(file)
+fn extract(Request { file, seconds }: Request) -> Outcome {
+    confinement::allow_seconds(seconds).map_err(|_| Fault::Broken(NO_TIME.into()))?;
+    kb_extract::extract_owned(file)
 }
 
 /// Answers a question about the repository, which each listing opens anew.

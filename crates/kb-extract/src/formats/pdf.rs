@@ -1,17 +1,16 @@
-//! PDF: the text of each page in reading order, with headings, lists and tables where the library finds them.
+//! PDF: the text of each page in reading order, with headings where the size of their font tells them.
 //! Headers and footers of pages stay.
 //!
-//! The library is pdf_oxide: on seven files of Debian's documentation, this finds 0.95 of the words that
-//! pdftotext finds, in order. pdf-extract finds 0.74: more where it knows the fonts, and nothing in a file
-//! where it does not. It panics on some fonts, and does not order columns (its issues 107, 132 and 99).
-//! bench/extract.md has the figures, and what is missing for more.
+//! The library pdf_oxide finds the glyphs and their places, and `layout.rs` makes text of them.
+//! bench/extract.md has the figures, beside what the library makes of them itself.
+
+mod layout;
 
 use super::Format;
 use crate::sections::Sections;
 use kb_types::Mark;
 use kb_types::extraction::{Extraction, Fault, File};
 use kb_types::sizes;
-use pdf_oxide::converters::ConversionOptions;
 use pdf_oxide::extractors::xmp::{XmpExtractor, XmpMetadata};
 use pdf_oxide::fonts::cmap::clear_cmap_cache;
 use pdf_oxide::fonts::global_cache::clear_global_font_cache;
@@ -37,16 +36,25 @@ const MOST_DEPTH: usize = 50;
 const MOST_REPEATED: usize = 100;
 /// The most bytes of a title.
 const MOST_TITLE: usize = 2_000;
+/// How many pages show what size the text has.
+const FIRST_PAGES: usize = 6;
 /// The library follows nested objects by recursion.
 const STACK: usize = 64 * 1024 * 1024;
 
 fn read(file: &File) -> Result<Extraction, Fault> {
+    read_bytes(file.bytes.clone(), file.max_text)
+}
+
+/// Reads a file that nobody else needs any more: a copy of a large one would take too much memory.
+pub fn read_bytes(bytes: Vec<u8>, max_text: usize) -> Result<Extraction, Fault> {
     // These caches live as long as the process and find fonts by a hash that a file can be made to collide
     // with, so the fonts of one document could change the text of another.
     clear_global_font_cache();
     clear_cmap_cache();
-    let mut reading = Reading { most_text: file.max_text, ..Reading::default() };
-    in_thread(|| reading.open(file)).unwrap_or_else(|| Err(broken("it cannot be opened")))?;
+    let mut reading = Reading { most_text: max_text, ..Reading::default() };
+    in_thread(|| reading.open(bytes)).unwrap_or_else(|| Err(broken("it cannot be opened")))?;
+    // What panics here does so again when it is read.
+    reading.usual_size = in_thread(|| reading.measure()).flatten();
     while reading.next < reading.pages {
         if let Some(ended) = in_thread(|| reading.read_pages()) {
             ended?;
@@ -72,6 +80,8 @@ struct Reading {
     /// The page that is read, or the next one.
     next: usize,
     most_text: usize,
+    /// The size of most of the text, by which headings are known.
+    usual_size: Option<f32>,
     sections: Sections,
     title: Option<String>,
     metadata: Map<String, Value>,
@@ -80,8 +90,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn open(&mut self, file: &File) -> Result<(), Fault> {
-        let mut document = PdfDocument::from_bytes(file.bytes.clone()).map_err(fault)?;
+    fn open(&mut self, bytes: Vec<u8>) -> Result<(), Fault> {
+        let mut document = PdfDocument::from_bytes(bytes).map_err(fault)?;
         // A second copy of the file, which only the library's writers use.
         document.source_bytes = Vec::new();
         // The library has tried the empty password.
@@ -94,12 +104,18 @@ impl Reading {
         Ok(())
     }
 
+    /// The size of most of the text on the first pages, of which the library remembers the glyphs.
+    fn measure(&self) -> Option<f32> {
+        let document = self.document.as_ref()?;
+        let pages = (0..self.pages.min(FIRST_PAGES)).filter_map(|page| document.extract_chars(page).ok());
+        layout::usual_size(pages.flatten().collect::<Vec<_>>().iter())
+    }
+
     /// Reads pages until the last one, or until there is too much text.
     fn read_pages(&mut self) -> Result<(), Fault> {
         let Some(document) = &self.document else { return Ok(()) };
-        let options = ConversionOptions { expand_ligatures: true, ..ConversionOptions::default() };
         while self.next < self.pages {
-            match document.to_html(self.next, &options).map(|html| clean(&html)) {
+            match document.extract_chars(self.next).map(|glyphs| layout::html(&glyphs, self.usual_size)) {
                 // The library says nothing of content that it cannot unpack.
                 Ok(html) if html.trim().is_empty() => {
                     if document.get_page_content_data(self.next).is_err() {
@@ -110,7 +126,7 @@ impl Reading {
                 }
                 Ok(html) => {
                     self.sections.begin(Mark::Page(number(self.next)));
-                    self.sections.push_html(&join_hyphenated(&html))?;
+                    self.sections.push_html(&html)?;
                 }
                 Err(Error::EncryptedPdf) => return Err(Fault::Encrypted),
                 Err(_) => self.failed.push(self.next),
@@ -255,28 +271,6 @@ fn ranges(pages: &[usize]) -> String {
         [first, .., last] => Some(format!("{}-{}", number(*first), number(*last))),
     });
     written.collect::<Vec<_>>().join(", ")
-}
-
-/// Words that may follow a hyphen that is not at a line end, as in "pre- and postwar".
-const AFTER_SUSPENDED: &[&str] =
-    &["and", "or", "to", "und", "oder", "bis", "et", "ou", "y", "o", "e", "en", "och"];
-
-/// Joins words that are hyphenated at a line end. The library turns the end of a line within a paragraph into
-/// a space.
-fn join_hyphenated(html: &str) -> String {
-    let mut joined = String::with_capacity(html.len());
-    let mut rest = html;
-    while let Some(at) = rest.find("- ") {
-        let (before, after) = (&rest[..at], &rest[at + 2..]);
-        let word = after.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default();
-        let is_split = before.ends_with(char::is_lowercase)
-            && word.starts_with(char::is_lowercase)
-            && !AFTER_SUSPENDED.contains(&word);
-        joined.push_str(before);
-        joined.push_str(if is_split { "" } else { "- " });
-        rest = after;
-    }
-    joined + rest
 }
 
 /// A text without what cannot be stored, which a font may map its glyphs to.

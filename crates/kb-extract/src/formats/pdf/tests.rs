@@ -83,7 +83,11 @@ fn deflated(dictionary: &str, data: &[u8]) -> Vec<u8> {
 }
 
 fn read_bytes(bytes: &[u8]) -> Result<Extraction, Fault> {
-    read(&File { bytes: bytes.to_vec(), max_text: 1_000_000, ..File::default() })
+    super::read_bytes(bytes.to_vec(), 1_000_000)
+}
+
+fn words(found: &Extraction) -> String {
+    found.text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 const HELLO: (u32, u32, u32, &str) = (12, 72, 720, "Hello there, reader.");
@@ -144,10 +148,86 @@ fn a_word_that_is_hyphenated_at_a_line_end_is_joined() {
 }
 
 #[test]
-fn other_hyphens_stay() {
-    let html = "<p>well-known pre- and postwar - or so - and the adminis- trative, Anna- Lena</p>";
-    let joined = "<p>well-known pre- and postwar - or so - and the administrative, Anna- Lena</p>";
-    assert_eq!(join_hyphenated(html), joined);
+fn columns_are_read_between_the_lines_that_reach_across_them() {
+    let mut pieces = vec![
+        (10, 60, 780, "An abstract that reaches across both of the columns of this page, from left to right"),
+        (10, 60, 100, "A note at the foot of the page reaches across both of the columns of this page, too"),
+    ];
+    let lines: Vec<_> = (0..20).map(|line| format!("line {line} says something of interest here")).collect();
+    for (line, y) in lines.iter().zip((0..20).map(|line| 750 - 14 * line)) {
+        pieces.push((10, 60, y, line.as_str()));
+        pieces.push((10, 320, y, line.as_str()));
+    }
+    let found = read_bytes(&pages(&[text(&pieces)])).unwrap().text;
+    let places = ["An abstract", "line 0 ", "line 19 ", "A note"].map(|wanted| found.find(wanted).unwrap());
+    assert!(places.is_sorted() && found.rfind("line 0 ") > Some(places[2]), "{found}");
+}
+
+#[test]
+fn a_table_without_rules_is_read_row_by_row() {
+    let mut pieces = Vec::new();
+    let cells: Vec<_> =
+        (0..12).map(|row| (format!("--option-{row}"), format!("sets what row {row} is about"))).collect();
+    for ((name, value), y) in cells.iter().zip((0..12).map(|row| 750 - 14 * row)) {
+        pieces.push((10, 60, y, name.as_str()));
+        pieces.push((10, 320, y, value.as_str()));
+    }
+    let found = words(&read_bytes(&pages(&[text(&pieces)])).unwrap());
+    assert!(found.contains("--option-3 sets what row 3 is about --option-4 sets"), "{found}");
+}
+
+#[test]
+fn words_are_known_by_the_gaps_between_glyphs() {
+    // A gap of a fifth of the size without a space, a kern within a word, and a space that is taken back.
+    let content = "BT /F1 10 Tf 72 720 Td [(New)-200(empty)( )(gra)30(ph)( )278(s)] TJ ET";
+    let found = words(&read_bytes(&pages(&[stream("", content.as_bytes())])).unwrap());
+    assert_eq!(found, "New empty graphs");
+}
+
+#[test]
+fn an_accent_beside_its_letter_becomes_one_with_it() {
+    // The acute accent of WinAnsi, over an e of the same width or so.
+    let content = "BT /F1 10 Tf 72 720 Td (caf) Tj 13.4 0 Td (\\264) Tj 0 0 Td (e) Tj ET";
+    let found = words(&read_bytes(&pages(&[stream("", content.as_bytes())])).unwrap());
+    assert_eq!(found, "café");
+}
+
+#[test]
+fn raised_and_lowered_letters_stay_in_their_line() {
+    let content = "BT /F1 10 Tf 72 720 Td (It is 20 m) Tj 7 0 0 7 121 724 Tm /F1 1 Tf (2) Tj ET \
+                   BT /F1 10 Tf 72 706 Td (and the next line.) Tj ET";
+    let found = words(&read_bytes(&pages(&[stream("", content.as_bytes())])).unwrap());
+    assert!(found.replace(' ', "").contains("20m2andthe"), "{found}");
+}
+
+#[test]
+fn text_that_runs_upwards_is_read_along_its_lines() {
+    let line = |x: u32, text: &str| format!("BT /F1 10 Tf 0 1 -1 0 {x} 100 Tm ({text}) Tj ET ");
+    let content = [HELLO.3, "Sideways, the first line", "and the second one"];
+    let content = format!("{}{}{}", line(80, content[0]), line(94, content[1]), line(108, content[2]));
+    let found = words(&read_bytes(&pages(&[stream("", content.as_bytes())])).unwrap());
+    assert_eq!(found, "Hello there, reader. Sideways, the first line and the second one");
+}
+
+#[test]
+fn bullets_begin_items_of_a_list() {
+    let found = read_bytes(&pages(&[text(&[
+        (10, 72, 720, "\\225 Bring the form, signed by everybody who is concerned by the matter,"),
+        (10, 80, 708, "and a copy of it."),
+        (10, 72, 696, "\\225 Wait."),
+    ])]))
+    .unwrap()
+    .text;
+    let items: Vec<_> = found.lines().filter(|line| line.starts_with(['-', '*'])).collect();
+    assert!(items.len() == 2 && items[1].ends_with("Wait."), "{found}");
+}
+
+#[test]
+fn a_file_that_begins_after_other_bytes_is_read() {
+    let bytes = pages(&[text(&[HELLO])]);
+    let bytes = [&b"HTTP/1.1 200 OK\n\n"[..], &bytes].concat();
+    let file = File { bytes, max_text: 1_000, ..File::default() };
+    assert_eq!(words(&crate::extract(&file).unwrap()), HELLO.3);
 }
 
 #[test]
