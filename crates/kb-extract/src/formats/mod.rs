@@ -5,6 +5,7 @@ pub mod code;
 pub mod data;
 mod lines;
 pub mod mail;
+mod main_content;
 pub mod markdown;
 pub mod office;
 pub mod pdf;
