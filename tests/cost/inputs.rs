@@ -277,3 +277,199 @@ pub fn plain() -> Vec<Input> {
         }),
     ]
 }
+
+/// Files by the ending of their names.
+pub fn files() -> Vec<(&'static str, Vec<Input>)> {
+    let code = |unit| vec![same("definitions", unit), same("braces", "{"), same("errors", ")(*&^% ")];
+    let markdown = vec![
+        within("front matter", "---\n", "a: b\n", "---\nx"),
+        same("front matter left open", "---\na: b\n"),
+        same("headings", "# x\n\ntext\n"),
+    ];
+    vec![
+        ("md", markdown),
+        ("rst", restructured()),
+        ("adoc", asciidoc()),
+        (
+            "vtt",
+            vec![
+                numbered(
+                    "cues",
+                    "WEBVTT\n\n",
+                    |i| {
+                        format!(
+                            "00:{:02}:{:02}.000 --> 00:{:02}:59.000\n<v A{i}>word word.\n\n",
+                            i / 60 % 60,
+                            i % 60,
+                            i / 60 % 60
+                        )
+                    },
+                    "",
+                ),
+                within(
+                    "cues that roll",
+                    "WEBVTT\n\n",
+                    "00:00:01.000 --> 00:00:02.000\none two\nthree four\n\n",
+                    "",
+                ),
+                within("tags", "WEBVTT\n\n00:01.000 --> 00:02.000\n", "<i><b>x</b>", "\n"),
+                within("one long cue", "WEBVTT\n\n00:01.000 --> 00:02.000\n", "words ", "\n"),
+                within("notes", "WEBVTT\n\n", "NOTE x\n\n", ""),
+            ],
+        ),
+        (
+            "srt",
+            vec![
+                varied("cues", |i| {
+                    format!(
+                        "{i}\n00:{:02}:{:02},000 --> 00:59:59,000\nWord <i>word</i>.\n\n",
+                        i / 60 % 60,
+                        i % 60
+                    )
+                }),
+                same("arrows", "00:00:01,000 --> 00:00:02,000\n"),
+                same("numbers", "1\n\n"),
+            ],
+        ),
+        (
+            "eml",
+            vec![
+                within("headers", "Subject: x\n", "To: a@b.c\n", "\nx"),
+                within("recipients", "To: ", "a <a@b.c>, ", "\n\nx"),
+                within("a folded header", "Subject: ", "x\n ", "\n\nx"),
+                within("encoded words", "Subject: ", "=?utf-8?q?x?= ", "\n\nx"),
+                within("a body", "Subject: x\n\n", "Words of a line.\n", ""),
+                within("parts", "Content-Type: multipart/mixed; boundary=b\n\n", "--b\n\nx\n", "--b--\n"),
+                within("nested parts", "", "Content-Type: multipart/mixed; boundary=b\n\n--b\n", ""),
+                within("messages in messages", "", "Content-Type: message/rfc822\n\n", "x"),
+                within("quoted-printable", "Content-Transfer-Encoding: quoted-printable\n\n", "=3D=\n", ""),
+            ],
+        ),
+        (
+            "mbox",
+            vec![
+                same("messages", "From a@b.c Tue Jul  1 10:52:37 2025\nSubject: x\n\nText.\n\n"),
+                same("beginnings", "From a\n"),
+            ],
+        ),
+        (
+            "rtf",
+            vec![
+                within("paragraphs", "{\\rtf1 ", "Words \\b bold\\b0  \\'e9 \\u8211?\\par\n", "}"),
+                within("groups", "{\\rtf1 ", "{\\b x}", "}"),
+                within("groups left open", "{\\rtf1 ", "{", "x"),
+                within("rows", "{\\rtf1 ", "\\trowd\\cellx1\\cellx2 a\\cell b\\cell\\row\n", "}"),
+                within("cells", "{\\rtf1 \\trowd ", "\\cellx1 a\\cell ", "\\row}"),
+                within("fonts", "{\\rtf1{\\fonttbl", "{\\f1 A;}", "}x}"),
+                within("styles", "{\\rtf1{\\stylesheet", "{\\s1 heading 1;}", "}x}"),
+                within("hidden", "{\\rtf1 ", "{\\*\\x y}", "x}"),
+            ],
+        ),
+        (
+            "csv",
+            vec![
+                varied("rows", |i| format!("{i};\"two words\";3\n")),
+                same("quotes", "\""),
+                same("values", ",x"),
+                same("lines", "\n"),
+            ],
+        ),
+        (
+            "json",
+            vec![
+                within("records", "[", "{\"a\": {\"b\": [1, \"two words\"]}},", "0]"),
+                numbered("members", "{", |i| format!("\"a{i}\": 1.50,"), "\"z\": 0}"),
+                within("escapes", "\"", "\\u00e9\\n", "\""),
+            ],
+        ),
+        ("jsonl", vec![varied("lines", |i| format!("{{\"id\": {i}, \"text\": \"two words\"}}\n"))]),
+        (
+            "yaml",
+            vec![
+                varied("members", |i| format!("a{i}: word\n")),
+                same("documents", "---\na: b\n"),
+                numbered("anchors", "", |i| format!("a{i}: &x{i} [b]\nb{i}: *x{i}\n"), ""),
+                within("one text", "a: |\n", "  words words\n", ""),
+                within("a list in one line", "a: [", "b, ", "c]"),
+            ],
+        ),
+        (
+            "xml",
+            vec![
+                within("elements", "<r>", "<a b=\"c\">text &amp; more</a>\n", "</r>"),
+                numbered("names", "<r>", |i| format!("<a{i}>x</a{i}>"), "</r>"),
+                numbered("attributes", "<r", |i| format!(" a{i}=\"b\""), "/>"),
+                within("CDATA", "<r>", "<![CDATA[x]]>", "</r>"),
+                within("elements left open", "<r>", "<a>", "x"),
+            ],
+        ),
+        ("rs", code("/// A.\npub fn a(x: u8) -> u8 { x + 1 }\n\nimpl<T> B<T> {\n    fn b(&self) {}\n}\n")),
+        ("py", code("@x\ndef f(a, b=1):\n    return a\n\nclass C(D):\n    def g(self):\n        pass\n\n")),
+        ("js", code("export function f(a) { return a; }\nconst g = (x) => { h(x); };\nclass A { m() {} }\n")),
+        ("tsx", code("export const f = async (x: I<T>) => <div>{x}</div>;\ninterface I<T> { a: string }\n")),
+        (
+            "go",
+            code(
+                "// F does.\nfunc (t *T) F(a int) (int, error) { return a, nil }\n\ntype T struct{ a int }\n",
+            ),
+        ),
+        ("java", code("class A<T> extends B {\n  @Override int m(int x) { return x; }\n}\n")),
+        ("c", code("static int *f(struct s *x) { return &x->a; }\nstruct s { int a; };\n#define A(x) x\n")),
+        ("cpp", code("namespace n {\ntemplate <class T> class A : public B<T> { void m() {} };\n}\n")),
+        ("cs", code("namespace N {\n  public class C { public int P { get; set; } void M() { } }\n}\n")),
+        ("rb", code("module M\n  class C < D\n    def m(a)\n      a\n    end\n  end\nend\n")),
+        ("php", code("<?php\nfunction f($a) { return $a; }\nclass C { public function m() {} }\n?>\n<p>x\n")),
+        ("sh", code("f() {\n  cat <<EOF\n$1\nEOF\n}\nf \"$@\" | sed 's/a/b/'\n")),
+    ]
+}
+
+fn restructured() -> Vec<Input> {
+    vec![
+        same("sections", "Title\n=====\n\nSome *text* and ``code`` of `a link <http://a.b>`_.\n\n"),
+        varied("kinds of underlines", |i| {
+            let mark = ["=", "-", "~", "^", "\"", "'"][i % 6];
+            format!("T{i}\n{}\n\n", mark.repeat(6))
+        }),
+        varied("lists in lists", |i| format!("{}- x\n\n", "  ".repeat(i % 9))),
+        same("deeper and deeper", "- "),
+        varied("indented more and more", |i| format!("{}x\n\n", " ".repeat(i % 100))),
+        same("notes", ".. note:: Be good.\n\n   Very.\n\n"),
+        varied("footnotes", |i| format!("Text [{i}]_.\n\n.. [{i}] Foot.\n\n")),
+        varied("targets", |i| format!(".. _a{i}: http://a.b\n\n`a{i}`_\n\n")),
+        varied("substitutions", |i| format!(".. |a{i}| replace:: b\n\n|a{i}|\n\n")),
+        within("rows of a grid", "+---+---+\n", "| a | b |\n+---+---+\n", ""),
+        within("rows of a table", "=== ===\n", "a   b\n", "=== ===\n"),
+        same("backquotes", "`"),
+        same("stars", "*a "),
+        same("lines of text", "words words\n"),
+        same("fields", ":a: b\n"),
+        same("colons", "::\n\n"),
+    ]
+}
+
+fn asciidoc() -> Vec<Input> {
+    vec![
+        same("sections", "== Title\n\nSome *text* and `code` of http://a.b[a link].\n\n"),
+        same("lists", "* a\n** b\n. c\n"),
+        varied("deeper and deeper", |i| format!("{} a\n", "*".repeat(i % 50 + 1))),
+        numbered("attributes", "", |i| format!(":a{i}: b\n{{a{i}}}\n\n"), ""),
+        numbered(
+            "attributes of attributes",
+            ":a0: xxxxxxxxxx\n",
+            |i| format!(":a{}: {{a{i}}}{{a{i}}}\n", i + 1),
+            "\n{a9}{a99}\n",
+        ),
+        within("rows", "|===\n", "| a | b\n", "|===\n"),
+        within("a table left open", "|===\n", "| a | b\n", ""),
+        same("blocks", "----\nx\n----\n"),
+        same("blocks left open", "----\n\n====\n\n****\n\n"),
+        same("terms", "a:: b\n"),
+        same("stars", "*a "),
+        same("brackets", "["),
+        same("conditions", "ifdef::a[]\nx\nendif::[]\n"),
+        same("conditions left open", "ifdef::a[]\n"),
+        same("comments", "// x\n"),
+        same("lines of text", "words words\n"),
+        same("continuations", "* a\n+\nb\n"),
+    ]
+}

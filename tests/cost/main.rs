@@ -72,6 +72,11 @@ fn extraction_costs_no_more_than_n_log_n() {
 }
 
 #[test]
+fn files_of_any_format_cost_no_more_than_n_log_n() {
+    check(|name| name.starts_with("file "));
+}
+
+#[test]
 fn tokenising_costs_no_more_than_n_log_n() {
     check(|name| name.starts_with("tokens:"));
 }

@@ -11,6 +11,7 @@ use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::embedder::{Embedder, EmbedderConfig};
 use kb_types::error::Result;
+use kb_types::extraction::File;
 use kb_types::marks::Marked;
 use kb_types::preprocess::Preprocess;
 use kb_types::{Bounds, Limits};
@@ -111,6 +112,11 @@ pub fn all() -> Vec<Work> {
         texts.extend(if size == 800 { inputs::markdown() } else { Vec::new() });
         let name = format!("cut {}", name_of(&setting));
         all.push(work(&name, texts, move |text, bounds| cut_semantic(text, &setting, bounds)));
+    }
+    for (extension, texts) in inputs::files() {
+        all.push(work(&format!("file {extension}"), texts, move |text, bounds| {
+            file(extension, text, bounds)
+        }));
     }
     all.push(work("the gateway's frames", inputs::plain(), |text, _| frame(text)));
     all
@@ -262,4 +268,18 @@ fn cut_semantic(text: &str, setting: &Chunking, bounds: &Bounds) -> Result<()> {
     let count = sentences.texts().len();
     let distances: Vec<f32> = (1..count).map(|i| (i * 7919 % 1000) as f32 / 1000.0).collect();
     semantic_chunk(&sentences, &distances, setting, &tokenizer, &[], bounds).map(drop)
+}
+
+/// Reads a file as kb-extract does, and cuts its text. A file that is refused costs what was read until then.
+fn file(extension: &str, text: &str, bounds: &Bounds) -> Result<()> {
+    let file = File {
+        name: Some(format!("a.{extension}")),
+        bytes: text.as_bytes().to_vec(),
+        max_text: 64 << 20,
+        ..File::default()
+    };
+    let Ok(found) = kb_extract::extract(&file) else { return Ok(()) };
+    let setting = Chunking::parse(&serde_json::json!({"size": 800}), None)
+        .map_err(|problems| kb_types::error::Error::configuration("chunking", problems))?;
+    chunk(&found.text, &setting, &Tokenizer::words(), &found.marks, bounds).map(drop)
 }

@@ -101,7 +101,12 @@ fn answers_of_providers_are_refused_or_have_a_number_for_each_place() {
 }
 
 #[test]
+fn files_of_any_kind_have_text_that_can_be_stored_or_fail_by_name() {
+    fuzz("files");
+}
+
+#[test]
 fn every_target_is_run() {
     let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-    assert_eq!(names, ["html", "markdown", "chunking", "config", "filters", "protocol", "answers"]);
+    assert_eq!(names, ["html", "markdown", "chunking", "config", "filters", "protocol", "answers", "files"]);
 }

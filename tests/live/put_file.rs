@@ -129,6 +129,51 @@ fn source_code_is_split_at_definitions_and_chunks_name_them() {
 }
 
 #[test]
+fn pages_become_their_articles_and_lines_of_json_documents_on_request() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let article =
+        "<p>Every employee has 25 days of leave in a year, which are agreed with the team.</p>".repeat(9);
+    let menu = "<li><a href='/x'>Another page of this site</a></li>".repeat(20);
+    let page =
+        format!("<title>Leave</title><div class=menu><ul>{menu}</ul></div><div><h2>Days</h2>{article}</div>");
+    db.put("k", "text.html", &page);
+    put(&mut db, "file.html", page.as_bytes());
+    put(&mut db, "lines.jsonl", b"{\"id\": \"one\", \"a\": \"red\"}\n\n{\"a\": \"blue\"}\n");
+    db.wait("k");
+    assert_sound(&mut db, "k", 3, 0);
+    let texts = |db: &mut Db, what: &str| {
+        db.all::<String>(&format!(
+            "SELECT external_id FROM kb.documents WHERE content LIKE '%{what}%' ORDER BY 1"
+        ))
+    };
+    assert_eq!(texts(&mut db, "Another page"), ["file.html", "text.html"]);
+    let set = |db: &mut Db, preprocess: &str| {
+        db.run(&format!(
+            "SELECT kb.alter_knowledge_base('k', preprocess => '{preprocess}'); SELECT kb.ingest('k')"
+        ));
+        db.wait("k");
+    };
+    set(&mut db, r#"{"main_content": true, "jsonl": "documents"}"#);
+    assert_sound(&mut db, "k", 5, 0);
+    assert_eq!(texts(&mut db, "Another page"), [""; 0]);
+    assert_eq!(texts(&mut db, "25 days"), ["file.html", "text.html"]);
+    assert_eq!(texts(&mut db, "red"), ["lines.jsonl/one"]);
+    assert_eq!(texts(&mut db, "blue"), ["lines.jsonl/3"]);
+    // An edit is read in the same way.
+    db.put("k", "text.html", &page.replace("25 days", "30 days"));
+    put(&mut db, "lines.jsonl", b"{\"id\": \"one\", \"a\": \"green\"}\n");
+    db.wait("k");
+    assert_eq!(texts(&mut db, "30 days"), ["text.html"]);
+    assert_eq!(texts(&mut db, "Another page"), [""; 0]);
+    assert_eq!((texts(&mut db, "green").len(), texts(&mut db, "blue").len()), (1, 0));
+    set(&mut db, "{}");
+    assert_sound(&mut db, "k", 3, 0);
+    assert_eq!(texts(&mut db, "Another page"), ["file.html", "text.html"]);
+    assert_eq!(texts(&mut db, "green"), ["lines.jsonl"]);
+}
+
+#[test]
 fn a_format_that_cannot_be_read_fails_alone_and_is_named() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");

@@ -9,7 +9,13 @@ fn main() {
         Ok(bytes) => bytes,
         Err(error) => return eprintln!("{name}: {error}"),
     };
-    let file = File { name: Some(name), content_type: arguments.next(), bytes, max_text: usize::MAX };
+    let file = File {
+        name: Some(name),
+        content_type: arguments.next(),
+        bytes,
+        max_text: usize::MAX,
+        ..File::default()
+    };
     match kb_extract::extract(&file) {
         Ok(found) => {
             println!("{} as {}, title {:?}", found.content_type, found.text_type, found.title);

@@ -64,6 +64,17 @@ pub struct File {
     pub bytes: Vec<u8>,
     /// The most bytes of text that are wanted.
     pub max_text: usize,
+    #[serde(default)]
+    pub reading: Reading,
+}
+
+/// How a knowledge base has files read (`crate::Preprocess`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reading {
+    /// Leaves out what surrounds the article of a page in HTML.
+    pub main_content: bool,
+    /// Each line of JSON Lines is a file within the file.
+    pub lines_apart: bool,
 }
 
 /// What was found in a file.

@@ -28,7 +28,7 @@ use kb_text::parse::{ContentType, Extracted, extract_bytes, extract_file};
 use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::error::{Error, Result};
-use kb_types::extraction::{Extraction, File};
+use kb_types::extraction::{Extraction, File, Reading};
 use kb_types::sync::lock;
 use kb_types::vector_db::question_problem;
 use kb_types::{Bounds, Limits};
@@ -47,8 +47,8 @@ pub struct Document {
     pub job: Job,
     pub stored: Stored,
     pub targets: Vec<(Arc<Target>, Vec<Existing>)>,
-    /// What was found in it, if it is a file, once that is known.
-    extraction: Option<Arc<Extraction>>,
+    /// What kb-extract has found in it, for each way in which its builds have it read.
+    extractions: Vec<(Reading, Arc<Extraction>)>,
 }
 
 /// What preparing documents needs of the settings, which only the main thread reads.
@@ -67,31 +67,67 @@ impl Means {
 impl Document {
     /// The least memory in bytes that preparing it takes.
     pub fn size(&self) -> usize {
-        self.stored.original.len() + self.extraction.as_ref().map_or(0, |found| found.text.len())
+        self.stored.original.len() + self.extractions.iter().map(|(_, found)| found.text.len()).sum::<usize>()
     }
 
-    /// Whether it is a file whose text is not known yet.
+    /// The ways in which kb-extract is still to read it.
+    fn wanted(&self) -> Vec<Reading> {
+        let mut wanted = Vec::new();
+        for reading in self.targets.iter().filter_map(|(target, _)| reading(&self.stored, target)) {
+            if found(&self.extractions, reading).is_none() && !wanted.contains(&reading) {
+                wanted.push(reading);
+            }
+        }
+        wanted
+    }
+
+    /// Whether it is a file, or a page, that kb-extract is to read first.
     pub fn is_unread_file(&self) -> bool {
-        self.stored.file_name.is_some() && self.extraction.is_none()
+        !self.wanted().is_empty()
     }
 
     /// Finds the text of a file. Errors are the document's own.
     pub fn read_file(mut self, program: &Program, max_text: usize) -> Result<Document> {
-        let file = File {
-            name: self.stored.file_name.clone(),
-            content_type: Some(self.stored.content_type.clone()),
-            bytes: std::mem::take(&mut self.stored.original),
-            max_text,
-        };
-        let found = program.extract(file, &self.job.external_id);
-        let found = found.map_err(|error| error.of_document(&self.job.external_id))?;
-        Ok(Document { extraction: Some(Arc::new(found)), ..self })
+        let mut wanted = self.wanted();
+        while let Some(reading) = wanted.pop() {
+            // A page that was put as text stays in its row, and is compared with it.
+            let is_last = wanted.is_empty() && self.stored.file_name.is_some();
+            let file = File {
+                name: self.stored.file_name.clone(),
+                content_type: Some(match &self.stored.file_name {
+                    Some(_) => self.stored.content_type.clone(),
+                    None => format!("{}; charset=utf-8", self.stored.content_type),
+                }),
+                bytes: match is_last {
+                    true => std::mem::take(&mut self.stored.original),
+                    false => self.stored.original.clone(),
+                },
+                max_text,
+                reading,
+            };
+            let found = program.extract(file, &self.job.external_id);
+            let found = found.map_err(|error| error.of_document(&self.job.external_id))?;
+            self.extractions.push((reading, Arc::new(found)));
+        }
+        Ok(self)
     }
 
     /// Whether models are asked before it can be cut.
     pub fn asks_models(&self) -> bool {
         self.targets.iter().any(|(target, _)| target.asks_models())
     }
+}
+
+/// How kb-extract is to read a document for a build. None: it is no file, and kb reads it itself.
+fn reading(stored: &Stored, target: &Target) -> Option<Reading> {
+    let reading = target.build.preprocess.reading();
+    let is_page = || ContentType::parse(&stored.content_type) == Some(ContentType::Html);
+    let is_read = stored.file_name.is_some() || reading.main_content && is_page();
+    is_read.then_some(reading)
+}
+
+fn found(extractions: &[(Reading, Arc<Extraction>)], reading: Reading) -> Option<&Arc<Extraction>> {
+    extractions.iter().find(|(of, _)| *of == reading).map(|(_, found)| found)
 }
 
 /// Reads a job's document; None when it is gone or was edited since the claim.
@@ -106,7 +142,7 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
         };
         with_existing.push((target, existing));
     }
-    Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extraction: None }))
+    Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extractions: Vec::new() }))
 }
 
 /// What is to be written for a document.
@@ -161,30 +197,37 @@ fn prepare_document(
     means: &Means,
     consulted: &mut Consulted,
 ) -> Result<Option<Prepared>> {
-    let Document { job, stored, targets, extraction } = document;
-    let original = match &extraction {
-        Some(extraction) => Original::File(extraction),
-        None if stored.file_name.is_some() => {
-            return Err(Error::Internal("a file was not read before it was prepared".into()));
-        }
-        None => Original::Text(
-            &stored.original,
-            ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
-                external_id: job.external_id.clone(),
-                content_type: stored.content_type.clone(),
-            })?,
-        ),
-    };
+    let Document { job, stored, targets, extractions } = document;
     let bounds = &Bounds::begin(means.limits);
     let mut prepared = Vec::new();
     let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
     let in_next = targets.iter().any(|(target, _)| target.is_next());
+    // A file whose text no build can take keeps what was found in it.
+    let last = targets.last().and_then(|(target, _)| found(&extractions, reading(&stored, target)?));
+    let mut extraction = last.filter(|_| stored.file_name.is_some()).cloned();
     for (target, existing) in targets {
+        let read = reading(&stored, &target).map(|reading| found(&extractions, reading));
+        let original = match read {
+            Some(Some(extraction)) => Original::File(extraction),
+            Some(None) => {
+                return Err(Error::Internal("a file was not read before it was prepared".into()));
+            }
+            None => Original::Text(
+                &stored.original,
+                ContentType::parse(&stored.content_type).ok_or_else(|| Error::ContentType {
+                    external_id: job.external_id.clone(),
+                    content_type: stored.content_type.clone(),
+                })?,
+            ),
+        };
         let before: Vec<Uuid> = existing.iter().map(|e| e.chunk_id).collect();
         let of = Arc::clone(&target);
         match prepare_for(&job, &stored, original, of, existing, means, bounds, consulted) {
             Ok(None) => {}
             Ok(Some(found)) => {
+                if let (Some(_), Some(Some(of_build))) = (&stored.file_name, read) {
+                    extraction = Some(Arc::clone(of_build));
+                }
                 settings = found.target.build.settings();
                 text = found.extracted.text;
                 title = found.extracted.title;

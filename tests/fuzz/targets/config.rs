@@ -18,7 +18,7 @@ pub const TARGET: Target = Target {
         "max_batch_tokens": "dimensions": "timeout_ms": "retry": {"max_attempts":1,"base_ms":1,"max_ms":1}
         "rpm": "tpm": "daily_token_budget": "price_per_million_tokens": "max_concurrency": "path": "/v1"
         "headers": {"User-Agent":"b"} {"Authorization":"SECRETVALUE"} "encoding_format": "base64" "body":
-        {"a":"{{texts}}"} "items_pointer": "/data" "" "dedupe": "remove_html": "language": "top_k":
+        {"a":"{{texts}}"} "items_pointer": "/data" "" "dedupe": "remove_html": "main_content": "jsonl": "documents" "language": "top_k":
         "min_score": "max_tokens": "ef_search": "on_error": "keyword" "table": "m": "ef_construction":
         "min_rows": "element": "halfvec" null true false { } [ ] , : \u0000 env:A kb: file:..
     "##,

@@ -4,6 +4,7 @@ mod answers;
 mod chunking;
 mod chunks;
 mod config;
+mod files;
 mod filters;
 mod html;
 mod markdown;
@@ -30,7 +31,7 @@ fn choices(input: &[u8]) -> Rng {
     Rng::with_seed(hasher.finish())
 }
 
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     html::TARGET,
     markdown::TARGET,
     chunking::TARGET,
@@ -38,4 +39,5 @@ pub const TARGETS: [Target; 7] = [
     filters::TARGET,
     protocol::TARGET,
     answers::TARGET,
+    files::TARGET,
 ];

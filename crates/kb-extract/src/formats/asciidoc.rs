@@ -45,6 +45,17 @@ fn read(file: &File) -> Result<Extraction, Fault> {
     })
 }
 
+/// The level of a heading that is underlined, as older files have it: the lines are about as long as one
+/// another, or else the second begins a block.
+fn underlined(lines: &[&str]) -> Option<usize> {
+    let [title, line, ..] = lines else { return None };
+    let mark = line.chars().next()?;
+    let level = "=-~^+".find(mark)? + 1;
+    let is_line = line.len() > 2 && line.chars().all(|c| c == mark);
+    let is_title = !title.starts_with(['.', ' ']) && title.contains(char::is_alphanumeric);
+    (is_line && is_title && title.chars().count().abs_diff(line.len()) < 2).then_some(level)
+}
+
 #[derive(Default)]
 struct Reader<'a> {
     html: String,
@@ -62,7 +73,9 @@ impl<'a> Reader<'a> {
     fn header(&mut self, lines: &[&'a str]) -> usize {
         let mut at = 0;
         while let Some(line) = lines.get(at) {
-            if let Some(title) = line.strip_prefix("= ").filter(|_| self.title.is_none()) {
+            let underlined = (underlined(&lines[at..]) == Some(1)).then_some(*line);
+            if let Some(title) = line.strip_prefix("= ").or(underlined).filter(|_| self.title.is_none()) {
+                at += usize::from(underlined.is_some());
                 self.html.push_str("<h1>");
                 self.inline(title.trim());
                 self.title = Some(unescaped(&self.html["<h1>".len()..]));
@@ -113,15 +126,16 @@ impl<'a> Reader<'a> {
             self.attributes.insert(name, value);
             return 1;
         }
+        if let Some(level) = underlined(rest) {
+            self.heading(level, line);
+            return 2;
+        }
         if let Some((fence, end)) = fence(line) {
             return self.delimited(fence, end, rest, depth);
         }
         let level = line.bytes().take_while(|byte| *byte == b'=').count();
         if (1..=6).contains(&level) && line[level..].starts_with(' ') {
-            self.close_lists(0);
-            self.html.push_str(&format!("<h{level}>"));
-            self.inline(line[level..].trim());
-            self.html.push_str(&format!("</h{level}>"));
+            self.heading(level, line[level..].trim());
             return 1;
         }
         if line == "'''" {
@@ -140,6 +154,13 @@ impl<'a> Reader<'a> {
             return self.item(mark, text, rest);
         }
         self.text(line, rest)
+    }
+
+    fn heading(&mut self, level: usize, title: &str) {
+        self.close_lists(0);
+        self.html.push_str(&format!("<h{level}>"));
+        self.inline(title);
+        self.html.push_str(&format!("</h{level}>"));
     }
 
     /// A paragraph, literal lines, or a term with its definition.
@@ -512,6 +533,19 @@ mod tests {
         let file =
             File { name: Some("a.adoc".into()), bytes: text.into(), max_text: usize::MAX, ..File::default() };
         crate::extract(&file).unwrap()
+    }
+
+    #[test]
+    fn headings_may_be_underlined() {
+        let text = "git-add(1)\n==========\nAnn Author\n\nNAME\n----\ngit-add - Add\n\nMore é\n~~~~~~\n\n.Code\n-----\nNAME\n----\n-----\n";
+        let file =
+            File { name: Some("a.adoc".into()), bytes: text.into(), max_text: usize::MAX, ..File::default() };
+        let found = crate::extract(&file).unwrap();
+        assert_eq!(found.title.as_deref(), Some("git-add(1)"));
+        assert_eq!(found.metadata["author"], "Ann Author");
+        let text = found.text;
+        assert!(text.starts_with("# git-add(1)\n\n## NAME\n\ngit-add - Add\n\n### More é"), "{text}");
+        assert!(text.contains("```\nNAME\n----\n```"), "{text}");
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub const JSON_LINES: Format = Format {
     is_text: true,
     read: |file| {
         let decoded = charset::decode(file)?;
+        if file.reading.lines_apart {
+            return lines_apart(file, &decoded);
+        }
         let records = decoded.text.lines().map(Json::new).collect();
         extraction(file, &decoded, records, |number| format!("line {number} is not JSON"))
     },
@@ -56,6 +59,32 @@ pub const YAML: Format = Format {
         }
     },
 };
+
+/// A part for each line that is not blank. Its name is the value of the line's `id`, or the line's number.
+fn lines_apart(file: &File, decoded: &Decoded) -> Result<Extraction, Fault> {
+    let mut metadata = decoded.metadata();
+    let mut parts = Vec::new();
+    for (number, line) in (1..).zip(decoded.text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let record = Json::new(line);
+        record.check().map_err(|_| Fault::Broken(format!("line {number} is not JSON")))?;
+        let id = record
+            .members()
+            .and_then(|members| members.into_iter().find(|(key, id)| key == "id" && id.is_scalar()));
+        let id = id.map(|(_, id)| id.text().unwrap_or_else(|| id.as_str().to_string()));
+        parts.push(File {
+            name: Some(id.unwrap_or_else(|| number.to_string())),
+            content_type: Some(JSON.content_types[0].into()),
+            bytes: line.into(),
+            max_text: file.max_text,
+            ..File::default()
+        });
+        if parts.len() > crate::PARTS {
+            return Err(Fault::TooLarge(format!("it has more than {} lines", crate::PARTS)));
+        }
+    }
+    metadata.insert("lines".into(), parts.len().into());
+    Ok(Extraction { text_type: "text/plain".into(), metadata, parts, ..Extraction::default() })
+}
 
 /// How deep the values are in an array of records, which are set apart: directly in the document, or in one
 /// of its members.
@@ -171,6 +200,28 @@ mod tests {
         );
         assert_eq!(text("{\"a\": 1}\n\n{\"a\": 2}\n[3]\n", "a.jsonl"), "a: 1\n\na: 2\n\n3");
         assert_eq!(text("a: 1\n---\na: 2\n", "a.yml"), "a: 1\n\na: 2");
+    }
+
+    #[test]
+    fn each_line_is_a_part_on_request() {
+        let reading = kb_types::extraction::Reading { lines_apart: true, ..Default::default() };
+        let text = "{\"id\": 7, \"a\": \"x\"}\n\n{\"a\": \"y\"}\r\n{\"id\": \"k/1\"}\n[3]";
+        let file = File {
+            name: Some("a.jsonl".into()),
+            bytes: text.into(),
+            max_text: 1000,
+            reading,
+            ..File::default()
+        };
+        let found = crate::extract(&file).unwrap();
+        let names: Vec<&str> = found.parts.iter().filter_map(|part| part.name.as_deref()).collect();
+        assert_eq!(names, ["7", "3", "k/1", "5"]);
+        assert_eq!((found.text.as_str(), &found.metadata["lines"]), ("", &4.into()));
+        assert_eq!(crate::extract(&found.parts[1]).unwrap().text, "a: y");
+        let broken = File { bytes: "{}\n{".into(), ..file.clone() };
+        assert_eq!(crate::extract(&broken), Err(Fault::Broken("line 2 is not JSON".into())));
+        let many = File { bytes: "1\n".repeat(crate::PARTS + 1).into(), ..file };
+        assert!(matches!(crate::extract(&many), Err(Fault::TooLarge(_))));
     }
 
     #[test]

@@ -224,6 +224,7 @@ fn attachments(message: &Message, bytes: &[u8], max_text: usize) -> Vec<File> {
             content_type: Some(content_type),
             bytes: content.to_vec(),
             max_text,
+            ..File::default()
         });
     }
     parts
@@ -255,6 +256,7 @@ fn read_mailbox(file: &File) -> Result<Extraction, Fault> {
             content_type: Some(MESSAGE.content_types[0].into()),
             bytes,
             max_text: file.max_text,
+            ..File::default()
         });
     }
     Ok(extraction)

@@ -6,6 +6,7 @@ pub mod data;
 mod lines;
 mod links;
 pub mod mail;
+mod main_content;
 pub mod markdown;
 pub mod office;
 pub mod pdf;

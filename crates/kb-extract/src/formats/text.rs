@@ -1,6 +1,7 @@
-//! Plain text and HTML: their text is decoded and kept as it is, because kb reads these formats itself.
+//! Plain text and HTML: their text is decoded and kept as it is, because kb reads these formats itself. Of a
+//! page, only the article is kept where that is wanted.
 
-use super::Format;
+use super::{Format, main_content};
 use crate::charset;
 use kb_types::extraction::{Extraction, Fault, File};
 
@@ -15,7 +16,13 @@ pub const HTML: Format = Format {
     content_types: &["text/html", "application/xhtml+xml"],
     extensions: &["html", "htm", "xhtml"],
     is_text: true,
-    read: |file| read(file, "text/html"),
+    read: |file| {
+        let mut page = read(file, "text/html")?;
+        if file.reading.main_content {
+            main_content::keep(&mut page);
+        }
+        Ok(page)
+    },
 };
 
 fn read(file: &File, text_type: &str) -> Result<Extraction, Fault> {

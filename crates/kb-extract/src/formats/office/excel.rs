@@ -10,7 +10,7 @@ use crate::formats::Format;
 use calamine::{Data, DataRef, Reader, Sheet, SheetType, SheetVisible, Xls, XlsError, Xlsx, XlsxError};
 use kb_types::Mark;
 use kb_types::extraction::{Extraction, Fault, File};
-use std::io::Cursor;
+use std::io::{Cursor, Read};
 
 pub const XLSX: Format = Format {
     content_types: &[
@@ -85,7 +85,68 @@ fn read_sheet(
     Ok(Ok(grid))
 }
 
+/// The most cells, empty ones included, of the rectangles around the cells of all sheets in the old format.
+/// The library keeps about 60 bytes for each.
+const SPAN: u64 = 4_000_000;
+
+/// Refuses a workbook in the old format whose sheets have few cells far apart, or claim to have many: the
+/// library keeps the whole rectangle around them. What cannot be read here, the library reports.
+fn check_span(bytes: &[u8]) -> Result<(), Fault> {
+    let Ok(mut compound) = cfb::CompoundFile::open(Cursor::new(bytes)) else { return Ok(()) };
+    let name = ["Workbook", "Book"].into_iter().find(|name| compound.is_stream(name));
+    let Some(Ok(stream)) = name.map(|name| compound.open_stream(name)) else { return Ok(()) };
+    let mut records = Vec::new();
+    if stream.take(bytes.len() as u64).read_to_end(&mut records).is_err() {
+        return Ok(());
+    }
+    let (mut all, mut sheet) = (0u64, Span::default());
+    let mut rest = &records[..];
+    while let Some(([k0, k1, l0, l1], after)) = rest.split_first_chunk::<4>() {
+        let length = usize::from(u16::from_le_bytes([*l0, *l1]));
+        let Some((data, after)) = after.split_at_checked(length) else { break };
+        let number = |at: usize| data.get(at..at + 2).map_or(0, |n| u64::from(n[0]) | u64::from(n[1]) << 8);
+        match u16::from_le_bytes([*k0, *k1]) {
+            // The file is encrypted from here on.
+            0x2f => return Ok(()),
+            // A part of the workbook begins.
+            0x809 => all = all.saturating_add(std::mem::take(&mut sheet).cells()),
+            // What the sheet claims.
+            0x200 if length < 14 => all = all.saturating_add(number(2) * number(6)),
+            0x200 => all = all.saturating_add((number(4) | number(6) << 16) * number(10)),
+            // A cell with a value, or several in a row.
+            0x203 | 0x204 | 0xd6 | 0x205 | 0x06 | 0x27e | 0xfd => sheet.add(number(0), number(2), number(2)),
+            0xbd => sheet.add(number(0), number(2), number(length.saturating_sub(2))),
+            _ => {}
+        }
+        rest = after;
+    }
+    match all.saturating_add(sheet.cells()) > 2 * SPAN {
+        true => Err(Fault::TooLarge(format!("its sheets span more than {SPAN} cells"))),
+        false => Ok(()),
+    }
+}
+
+/// The rectangle around some cells.
+#[derive(Default)]
+struct Span {
+    /// The first and last row and column.
+    around: Option<[u64; 4]>,
+}
+
+impl Span {
+    fn add(&mut self, row: u64, from: u64, to: u64) {
+        let [top, bottom, left, right] = self.around.unwrap_or([row, row, from, to]);
+        self.around = Some([top.min(row), bottom.max(row), left.min(from), right.max(to)]);
+    }
+
+    fn cells(&self) -> u64 {
+        self.around
+            .map_or(0, |[top, bottom, left, right]| (bottom - top + 1) * (right.saturating_sub(left) + 1))
+    }
+}
+
 fn read_xls(file: &File) -> Result<Extraction, Fault> {
+    check_span(&file.bytes)?;
     let mut workbook = Xls::new(Cursor::new(&file.bytes[..])).map_err(|error| xls_fault(&error))?;
     let mut properties = Properties::default();
     if let Ok(found) = workbook.workbook_properties() {

@@ -105,3 +105,37 @@ fn broken_workbooks_are_faults() {
     let bytes = [b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1".to_vec(), vec![0; 1000]].concat();
     assert!(read(bytes).is_err());
 }
+
+/// A workbook in the old format, with one sheet of these records.
+fn old(records: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut stream = Vec::new();
+    for (kind, data) in [(0x809, vec![0, 6, 16, 0, 0, 0, 0, 0])].iter().chain(records) {
+        stream.extend(kind.to_le_bytes());
+        stream.extend((data.len() as u16).to_le_bytes());
+        stream.extend(data);
+    }
+    let mut compound = cfb::CompoundFile::create(std::io::Cursor::new(Vec::new())).unwrap();
+    std::io::Write::write_all(&mut compound.create_stream("Workbook").unwrap(), &stream).unwrap();
+    compound.into_inner().into_inner()
+}
+
+#[test]
+fn an_old_workbook_whose_cells_are_far_apart_is_too_large() {
+    let number = |row: u16, column: u16| {
+        let mut data = [row.to_le_bytes(), column.to_le_bytes(), [0, 0]].concat();
+        data.extend(1f64.to_le_bytes());
+        (0x203, data)
+    };
+    let claimed = |rows: u32, columns: u16| {
+        let mut data = [0u32.to_le_bytes(), rows.to_le_bytes()].concat();
+        data.extend([0, 0]);
+        data.extend(columns.to_le_bytes());
+        data.extend([0, 0]);
+        (0x200, data)
+    };
+    let too_large = |records: &[(u16, Vec<u8>)]| matches!(read(old(records)), Err(Fault::TooLarge(_)));
+    assert!(too_large(&[number(0, 0), number(65_535, 255)]));
+    assert!(too_large(&[claimed(u32::MAX, 256)]));
+    assert!(too_large(&[(0xbd, vec![0; 6]), (0xbd, vec![255, 255, 0, 0, 255, 0])]));
+    assert!(!too_large(&[claimed(65_536, 20), number(0, 0), number(65_535, 19)]));
+}
