@@ -258,7 +258,7 @@ COMMENT ON COLUMN kb.documents.file_name IS 'The name of the file that was put. 
 COMMENT ON COLUMN kb.documents.file_metadata IS 'What the file says of itself, such as its author. It is part of metadata, where what the caller gives has precedence.';
 COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract that read the file. kb.ingest reads files again that another version has read.';
 COMMENT ON COLUMN kb.documents.part_of IS 'The document of the file within which this file is, such as a message with attachments. It is deleted with it. NULL if there is none.';
-COMMENT ON COLUMN kb.documents.version IS 'Size and times of the file when it was last read, by which a run of its source sees whether it has changed. NULL if it was not put by a source, or could not be read.';
+COMMENT ON COLUMN kb.documents.version IS 'Size and times of the file when it was last read, or the id of its content in a Git repository, by which a run of its source sees whether it has changed. NULL if it was not put by a source, or could not be read.';
 COMMENT ON COLUMN kb.documents.answers IS 'Internal: the answers of models from which its chunks were made. NULL if no model was called.';
 COMMENT ON COLUMN kb.documents.stored_bytes IS 'Size in bytes of the text, title, uri and metadata that were put. It counts towards the quota of the tenant of the knowledge base.';
 COMMENT ON COLUMN kb.documents.content IS 'The extracted text, of which chunks are slices (once status is ready). NULL until the text has been extracted from an original that is not text itself.';
@@ -535,7 +535,7 @@ CREATE TABLE kb.sources (
     source_no     bigint PRIMARY KEY DEFAULT nextval('kb.source_no_seq'),
     kb_no         bigint NOT NULL,
     tenant_id     text NOT NULL DEFAULT kb.current_tenant(),
-    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob')),
+    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob', 'git')),
     name          text,
     -- After a restore the oid differs, and the table is found by its name.
     relation      oid,
@@ -585,7 +585,7 @@ COMMENT ON COLUMN kb.sources.next_run_at IS 'When the next run begins by itself 
 COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.attach_table and kb.create_source return.';
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
 COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
-COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files or markdown_glob.';
+COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files, markdown_glob or git.';
 COMMENT ON COLUMN kb.sources.relation IS 'The oid of the table when it was attached or last found; NULL for other types.';
 COMMENT ON COLUMN kb.sources.relation_name IS 'The name of the table when it was attached or last found, schema-qualified and quoted; NULL for other types.';
 COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table. For other types, the session user that created or altered the source.';

@@ -8,8 +8,10 @@ use kb_types::error::{Error, Result};
 use kb_types::extraction::{Extraction, Fault, File, Outcome, Request, VERSION, read_frame, write_frame};
 use kb_types::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
@@ -39,7 +41,7 @@ const PANICKED: i32 = 101;
 /// Programs that wait for the next file: as many as were used at the same time.
 static WAITING: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 
-struct Running {
+pub(super) struct Running {
     program: (PathBuf, u64),
     child: Child,
     input: ChildStdin,
@@ -58,7 +60,7 @@ impl Program {
 
     /// Starts the program and stops it again. Returns an error if it is missing or has another version.
     pub fn check(&self) -> Result<()> {
-        self.start().map(Running::stop).map(|_| ())
+        self.start(None).map(Running::stop).map(|_| ())
     }
 
     /// The text of a file, and what else is known of it. Waits until it is found, or the time is used up.
@@ -67,25 +69,40 @@ impl Program {
         let waiting = lock(&WAITING).pop();
         let program = match waiting.filter(same) {
             Some(program) => program,
-            None => self.start()?,
+            None => self.start(None)?,
         };
-        let time = self.time.unwrap_or(LONGEST);
         let most = file.max_text.saturating_add(file.bytes.len()).saturating_add(REPLY);
-        // The kernel counts whole seconds of processor time. The wall clock decides.
-        let request = Request { file, seconds: time.as_secs() + 2 };
-        match program.ask(&request, Instant::now() + time, most) {
+        let request = Request { file, seconds: self.seconds() };
+        match program.ask::<_, Outcome>(&request, self.until(), most) {
             Ok((outcome, program)) => {
                 lock(&WAITING).push(program);
                 outcome.map_err(|fault| error_of(fault, external_id))
             }
-            Err(end) => Err(self.error_of_end(end, time, external_id)),
+            Err(end) => Err(match self.problem_of(&end) {
+                (problem, Some(setting)) => Error::Limit { object: "the file".into(), problem, setting },
+                (problem, None) => Error::Document { external_id: external_id.into(), problem },
+            }),
         }
     }
 
+    /// The processor time that a request may take. The kernel counts whole seconds; the wall clock decides.
+    pub(super) fn seconds(&self) -> u64 {
+        self.time.unwrap_or(LONGEST).as_secs() + 2
+    }
+
+    /// When a request that is made now has to be answered.
+    pub(super) fn until(&self) -> Instant {
+        Instant::now() + self.time.unwrap_or(LONGEST)
+    }
+
+    /// Starts the program, which reads files, or, if it is given the directory of one, a repository.
+    ///
     /// The errors do not name the path: all users can see them, but only superusers the setting.
-    fn start(&self) -> Result<Running> {
+    pub(super) fn start(&self, repository: Option<BorrowedFd>) -> Result<Running> {
         let missing = |problem: String| Error::Extractor { problem };
-        let mut child = child::start(&self.path, &[self.memory.to_string()])
+        let mut arguments = vec![self.memory.to_string()];
+        arguments.extend(repository.map(|_| "git".to_string()));
+        let mut child = child::start(&self.path, &arguments, repository)
             .map_err(|e| missing(format!("cannot be started ({e})")))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::Internal("a program was started without pipes".into()));
@@ -105,17 +122,16 @@ impl Program {
         }
     }
 
-    fn error_of_end(&self, end: NoReply, time: Duration, external_id: &str) -> Error {
-        let limit = |problem: String, setting| Error::Limit { object: "the file".into(), problem, setting };
-        let too_long =
-            || limit(format!("reading it takes longer than {} s", time.as_secs_f64()), "kb.extract_timeout");
+    /// Why there is no reply, and the setting that is the reason.
+    pub(super) fn problem_of(&self, end: &NoReply) -> (String, Option<&'static str>) {
+        let time = self.time.unwrap_or(LONGEST).as_secs_f64();
+        let too_long = || (format!("reading it takes longer than {time} s"), Some("kb.extract_timeout"));
         match end {
             NoReply::TooLong => too_long(),
             NoReply::Ended(status, _) if status.signal() == Some(SIGXCPU) => too_long(),
             NoReply::Ended(_, said) if said.contains("memory allocation") => {
-                let problem =
-                    format!("reading it takes more than {} MB of memory", self.memory / 1024 / 1024);
-                limit(problem, "kb.extract_memory")
+                let memory = self.memory / 1024 / 1024;
+                (format!("reading it takes more than {memory} MB of memory"), Some("kb.extract_memory"))
             }
             NoReply::Ended(status, _) => {
                 let how = match (status.signal(), status.code()) {
@@ -123,8 +139,7 @@ impl Program {
                     (Some(signal), _) => format!("signal {signal}"),
                     (None, code) => format!("exit status {}", code.unwrap_or_default()),
                 };
-                let problem = format!("the program kb-extract crashed while reading it ({how})");
-                Error::Document { external_id: external_id.into(), problem }
+                (format!("the program kb-extract crashed while reading it ({how})"), None)
             }
         }
     }
@@ -134,14 +149,19 @@ impl Program {
 const SIGXCPU: i32 = 24;
 
 /// Why there is no reply.
-enum NoReply {
+pub(super) enum NoReply {
     TooLong,
     /// How the program ended, and the end of what it wrote to its standard error.
     Ended(ExitStatus, String),
 }
 
 impl Running {
-    fn ask(mut self, request: &Request, until: Instant, most: usize) -> Result<(Outcome, Running), NoReply> {
+    pub(super) fn ask<Q: Serialize, A: DeserializeOwned>(
+        mut self,
+        request: &Q,
+        until: Instant,
+        most: usize,
+    ) -> Result<(A, Running), NoReply> {
         // The program reads its input while it parses, so this does not wait for long.
         let asked = write_frame(&mut self.input, request);
         let reply = asked.and_then(|()| read_frame(&mut Until { output: &mut self.output, until }, most));
@@ -159,7 +179,7 @@ impl Running {
     }
 
     /// Ends the program. Returns its exit status and the beginning of what it wrote to its standard error.
-    fn stop(mut self) -> (ExitStatus, String) {
+    pub(super) fn stop(mut self) -> (ExitStatus, String) {
         drop(self.input);
         // After the end of its input or of its output it ends by itself, and then its status says why.
         let until = Instant::now() + Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! Starts programs that are not PostgreSQL's.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,13 +10,22 @@ use std::process::{Child, Command, Stdio};
 const FILES: i32 = 65_536;
 
 /// Starts a program with pipes to its standard input and output. It has no environment, and none of this
-/// process's other files: PostgreSQL opens some that programs would inherit.
-pub fn start(program: &Path, arguments: &[String]) -> io::Result<Child> {
+/// process's other files: PostgreSQL opens some that programs would inherit. Its current directory is this one,
+/// or else the root.
+pub fn start(program: &Path, arguments: &[String], directory: Option<BorrowedFd>) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().current_dir("/");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let directory = directory.map(|directory| directory.as_raw_fd());
+    let prepare = move || {
+        // SAFETY: a system call on a descriptor that is open until the program has been started.
+        if directory.is_some_and(|directory| unsafe { libc::fchdir(directory) } != 0) {
+            return Err(io::Error::last_os_error());
+        }
+        close_files_on_exec()
+    };
     // SAFETY: after the fork, the closure makes system calls only.
-    unsafe { command.pre_exec(close_files_on_exec) };
+    unsafe { command.pre_exec(prepare) };
     command.spawn()
 }
 

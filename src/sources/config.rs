@@ -1,6 +1,7 @@
 //! The configuration of a source: what all types have, and the type's own part, which the type reads. Pure.
 
 use super::folder::FolderConfig;
+use super::git::GitConfig;
 use super::reader::Reader;
 use kb_types::json_reader::Fields;
 use kb_types::named;
@@ -14,9 +15,11 @@ pub enum SourceType {
     Files,
     /// Files that are read as Markdown.
     MarkdownGlob,
+    /// Files of a commit of a Git repository.
+    Git,
 }
 
-named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob" });
+named!(SourceType { Files => "files", MarkdownGlob => "markdown_glob", Git => "git" });
 
 /// Which documents a run deletes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,7 @@ pub struct SourceConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     Folder(FolderConfig),
+    Git(GitConfig),
 }
 
 /// What the settings of the server say that a configuration is checked against.
@@ -62,6 +66,7 @@ impl SourceConfig {
                 SourceType::Files | SourceType::MarkdownGlob => {
                     Origin::Folder(FolderConfig::parse(kind, &mut fields, allowed))
                 }
+                SourceType::Git => Origin::Git(GitConfig::parse(&mut fields, allowed)),
             },
             every: fields.text("every"),
             cleanup: fields.named("cleanup").unwrap_or(Cleanup::Incremental),
@@ -74,6 +79,7 @@ impl SourceConfig {
     pub fn to_json(&self) -> Value {
         let mut json = match &self.origin {
             Origin::Folder(folder) => folder.to_json(),
+            Origin::Git(git) => git.to_json(),
         };
         json.insert("cleanup".into(), json!(self.cleanup.name()));
         json.extend(self.every.iter().map(|every| ("every".into(), json!(every))));
@@ -87,6 +93,7 @@ impl SourceConfig {
     pub fn reader(&self, allowed: &Allowed) -> Result<Arc<dyn Reader>, String> {
         match &self.origin {
             Origin::Folder(folder) => Ok(Arc::new(folder.reader(allowed)?)),
+            Origin::Git(git) => Ok(Arc::new(git.reader(allowed)?)),
         }
     }
 }

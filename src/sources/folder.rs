@@ -163,7 +163,7 @@ fn try_read(root: &str, path: &str, most: usize) -> Result<Content, Errno> {
 
 /// Opens a directory below the root, which the configuration file names, so that links to the root itself are
 /// followed.
-fn open_directory<'a>(root: &str, names: impl Iterator<Item = &'a OsStr>) -> Result<OwnedFd, Errno> {
+pub fn open_directory<'a>(root: &str, names: impl Iterator<Item = &'a OsStr>) -> Result<OwnedFd, Errno> {
     let mut directory = rustix::fs::open(root, DIRECTORY, Mode::empty())?;
     for name in names {
         directory = rustix::fs::openat(&directory, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
@@ -265,7 +265,7 @@ fn version(stat: &Stat) -> String {
 
 /// A path as text. Bytes that are no UTF-8 are shown by their numbers, so that few different paths look the
 /// same.
-fn shown(path: &[u8]) -> String {
+pub fn shown(path: &[u8]) -> String {
     let mut text = String::new();
     for part in path.utf8_chunks() {
         text.push_str(part.valid());
@@ -275,7 +275,7 @@ fn shown(path: &[u8]) -> String {
 }
 
 /// An error as the system words it, without its number.
-fn reason(error: Errno) -> String {
+pub fn reason(error: Errno) -> String {
     let text = std::io::Error::from(error).to_string();
     text.split(" (os error").next().unwrap_or_default().to_string()
 }

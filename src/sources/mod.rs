@@ -13,6 +13,7 @@ mod config;
 mod create_source;
 mod drop_source;
 mod folder;
+mod git;
 mod pattern;
 mod reader;
 mod sql;

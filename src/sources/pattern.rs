@@ -18,36 +18,55 @@ pub struct Pattern {
 impl Pattern {
     /// A relative path is beneath the first of the directories.
     pub fn parse(path: &str, dirs: &[String]) -> Result<Pattern, String> {
-        let Some(first) = dirs.first() else {
-            return Err(
-                "kb.source_dirs, which only the server's configuration file sets, allows no directory".into(),
-            );
-        };
-        let is_beneath =
-            |dir: &&String| path.strip_prefix(dir.as_str()).is_some_and(|rest| rest.starts_with('/'));
-        let (root, relative) = match path.starts_with('/') {
-            false => (first, path),
-            true => match dirs.iter().filter(is_beneath).max_by_key(|dir| dir.len()) {
-                Some(dir) => (dir, &path[dir.len()..]),
-                None => return Err("it is not beneath a directory that kb.source_dirs allows".into()),
-            },
-        };
-        let parts: Vec<&str> = relative.split('/').filter(|part| !["", "."].contains(part)).collect();
-        if parts.contains(&"..") {
-            return Err("it leads out of its directory (\"..\")".into());
-        }
+        let (root, parts) = beneath(path, dirs)?;
         if parts.is_empty() {
             return Err("it names no file; to read a whole directory, end it with /**/*".into());
         }
-        let is_fixed = |part: &&&str| !part.contains(['*', '?', '[', ']', '{', '}', '\\']);
-        let fixed: Vec<String> =
-            parts[..parts.len() - 1].iter().take_while(is_fixed).map(|part| (*part).to_string()).collect();
+        let fixed = fixed(&parts).map(str::to_string).collect();
         let has_any_depth = parts.iter().any(|part| part.contains("**") || part.contains(['{', '\\']));
-        let glob = GlobBuilder::new(&parts.join("/")).literal_separator(true).build();
-        let glob = glob.map_err(|error| error.kind().to_string())?;
         let depth = (!has_any_depth).then_some(parts.len());
-        Ok(Pattern { root: root.clone(), fixed, depth, matcher: glob.compile_matcher() })
+        Ok(Pattern { root: root.into(), fixed, depth, matcher: glob(&parts)? })
     }
+}
+
+/// The allowed directory that a path is in, and its names below it. A relative path is beneath the first of the
+/// directories.
+pub fn beneath<'a>(path: &'a str, dirs: &'a [String]) -> Result<(&'a str, Vec<&'a str>), String> {
+    let Some(first) = dirs.first() else {
+        return Err(
+            "kb.source_dirs, which only the server's configuration file sets, allows no directory".into()
+        );
+    };
+    let has_it = |dir: &&String| {
+        path.strip_prefix(dir.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let (root, relative) = match path.starts_with('/') {
+        false => (first, path),
+        true => match dirs.iter().filter(has_it).max_by_key(|dir| dir.len()) {
+            Some(dir) => (dir, &path[dir.len()..]),
+            None => return Err("it is not beneath a directory that kb.source_dirs allows".into()),
+        },
+    };
+    let parts = names(relative);
+    match parts.contains(&"..") {
+        true => Err("it leads out of its directory (\"..\")".into()),
+        false => Ok((root, parts)),
+    }
+}
+
+pub fn names(path: &str) -> Vec<&str> {
+    path.split('/').filter(|part| !["", "."].contains(part)).collect()
+}
+
+/// The directories that a pattern names.
+pub fn fixed<'a>(parts: &[&'a str]) -> impl Iterator<Item = &'a str> {
+    let directories = parts[..parts.len().saturating_sub(1)].to_vec();
+    directories.into_iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\']))
+}
+
+pub fn glob(parts: &[&str]) -> Result<GlobMatcher, String> {
+    let glob = GlobBuilder::new(&parts.join("/")).literal_separator(true).build();
+    glob.map(|glob| glob.compile_matcher()).map_err(|error| error.kind().to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Sources of files: a knowledge base follows a folder, and no file outside of it is read.
 
 mod ends;
+mod git;
 mod paths;
 mod refuse;
 
