@@ -45,7 +45,13 @@ impl Repository {
         loop {
             let running = match self.running.take() {
                 Some(running) => running,
-                None => self.program.start(Some(self.directory.as_fd()))?,
+                None => match self.program.start(Some(self.directory.as_fd())) {
+                    Err(_) if !has_crashed => {
+                        has_crashed = true;
+                        continue;
+                    }
+                    started => started?,
+                },
             };
             match running.ask::<_, Answer<A>>(&request, self.program.until(), most) {
                 Ok((answer, running)) => {
