@@ -1,6 +1,6 @@
 //! kb.import_files: reads files once, in the session.
 
-use super::config::{SourceConfig, SourceType};
+use super::config::{Origin, SourceConfig, SourceType};
 use super::create_source::{allowed, may_name_paths};
 use super::reader::{Content, READ_BYTES, Reader, Wanted};
 use super::work::given;
@@ -38,7 +38,10 @@ pub fn import_files(kb_id: &str, path: &str) -> Result<ImportCounts> {
     let wrong = |problems: Vec<String>| Error::configuration("files", problems);
     let allowed = allowed();
     let config = SourceConfig::parse(SourceType::Files, &json!({"path": path}), &allowed).map_err(wrong)?;
-    let reader = config.reader(&allowed).map_err(|problem| wrong(vec![problem]))?;
+    let Origin::Folder(folder) = &config.origin else {
+        return Err(Error::Internal("files are read as something else".into()));
+    };
+    let reader: Arc<dyn Reader> = Arc::new(folder.reader(&allowed).map_err(|problem| wrong(vec![problem]))?);
     let of = Arc::clone(&reader);
     let mut listing = helper_thread::begin(move || of.list())?;
     let listing = loop {

@@ -52,7 +52,7 @@ fn ask(page: &Page, content_type: &str, bytes: Vec<u8>, program: &Program) -> Re
     let charset =
         page.content_type.as_deref().and_then(|claimed| claimed.split_once(';')).map(|(_, rest)| rest);
     let claimed = charset.map_or_else(|| content_type.to_string(), |rest| format!("{content_type};{rest}"));
-    let file = File { name: None, content_type: Some(claimed), bytes, max_text: MOST };
+    let file = File { name: None, content_type: Some(claimed), bytes, max_text: MOST, ..File::default() };
     let found = program.extract(file, address)?;
     // Its bytes may show that it is something else.
     let text = if found.content_type == content_type { found.text } else { String::new() };

@@ -166,5 +166,6 @@ fn found(page: Page, version: &Version, asked: &str) -> Found {
         name: Some(addresses::file_name(&page.validators.url)),
         content_type: page.content_type,
         bytes: page.bytes,
+        described: None,
     }
 }

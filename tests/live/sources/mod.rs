@@ -2,8 +2,8 @@
 
 mod buckets;
 mod ends;
-mod import;
 mod git;
+mod import;
 mod paths;
 mod query;
 mod refuse;
