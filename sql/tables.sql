@@ -539,9 +539,8 @@ CREATE TABLE kb.sources (
     source_no     bigint PRIMARY KEY DEFAULT nextval('kb.source_no_seq'),
     kb_no         bigint NOT NULL,
     tenant_id     text NOT NULL DEFAULT kb.current_tenant(),
-    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob', 'git', 'url', 'media_transcript', 'query', 's3', 'gcs', 'azure',
-                                                'cloud_storage')),
-    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob', 's3', 'gcs', 'azure', 'cloud_storage')),
+    type          text NOT NULL CHECK (type IN ('table', 'files', 'markdown_glob', 'git', 'url', 'media_transcript', 'query', 's3', 'gcs',
+                                                'azure', 'cloud_storage')),
     name          text,
     -- After a restore the oid differs, and the table is found by its name.
     relation      oid,
@@ -592,7 +591,6 @@ COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.at
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
 COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';
 COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files, markdown_glob, git, url, media_transcript, query, s3, gcs, azure or cloud_storage.';
-COMMENT ON COLUMN kb.sources.type IS 'The type of the source: table, files, markdown_glob, s3, gcs, azure or cloud_storage.';
 COMMENT ON COLUMN kb.sources.relation IS 'The oid of the table when it was attached or last found; NULL for other types.';
 COMMENT ON COLUMN kb.sources.relation_name IS 'The name of the table when it was attached or last found, schema-qualified and quoted; NULL for other types.';
 COMMENT ON COLUMN kb.sources.role_name IS 'The owner of the table when it was attached. Rows are read with the privileges of this role, while it owns the table. For other types, the role that created or altered the source, with whose privileges a query runs.';
