@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use url::Url;
 
-/// How many pages are under way at the same time, and how many of one site: of which the gateway would ask for
-/// no more.
+/// How many pages are under way at the same time, and how many of one site: of which the gateway would ask
+/// for no more.
 const AT_ONCE: usize = 8;
 const OF_SITE: usize = 2;
 
@@ -66,8 +66,8 @@ struct Open {
 }
 
 impl Fetching<'_> {
-    /// Fetches the pages that `next` returns, and gives each to `take`. Begins them in their order; they end in
-    /// any. `next` is called again after each that ended. Errors: the gateway does not answer.
+    /// Fetches the pages that `next` returns, and gives each to `take`. Begins them in their order; they end
+    /// in any. `next` is called again after each that ended. Errors: the gateway does not answer.
     pub fn run(
         &self,
         mut next: impl FnMut() -> Option<Wanted>,

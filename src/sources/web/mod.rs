@@ -1,8 +1,8 @@
 //! Pages of the web: those that a source names, that a sitemap lists, or to which a page leads. Pure, apart
 //! from the gateway, which fetches.
 //!
-//! `config.rs` has what a source may say, `addresses.rs` the names of pages, `fetching.rs` asks the gateway for
-//! many pages at once, `links.rs` asks kb-extract what a page or a sitemap names, `sitemap.rs` and `crawl.rs`
+//! `config.rs` has what a source may say, `addresses.rs` the names of pages, `fetching.rs` asks the gateway
+//! for many pages at once, `links.rs` asks kb-extract what a page or a sitemap names, `sitemap.rs` and `crawl.rs`
 //! list, and `version.rs` is by what a page is known again.
 //!
 //! **Invariant:** a listing is complete only if each page that it depends on was read.

@@ -1,5 +1,5 @@
-//! By what a page is known again: what its server said of it (RFC 9110, 8.8), and a hash of its bytes, because
-//! servers may say nothing, or something else for the same bytes. Pure.
+//! By what a page is known again: what its server said of it (RFC 9110, 8.8), and a hash of its bytes,
+//! because servers may say nothing, or something else for the same bytes. Pure.
 
 use super::fetching::Page;
 use kb_gateway::protocol::Validators;

@@ -252,8 +252,8 @@ fn a_sitemap_that_fails_half_way_deletes_nothing() {
     let failed = failures(&mut db);
     assert!(failed.len() == 1 && failed[0].contains("not of the site of the sitemap"), "{failed:?}");
     assert!(db.one::<bool>("SELECT error IS NULL FROM kb.sources"));
-    // The sitemap changes while its pages are read: a page of the old one is gone, and a new one waits for the
-    // next run.
+    // The sitemap changes while its pages are read: a page of the old one is gone, and a new one waits for
+    // the next run.
     site.put("/2.xml.gz", "application/xml", urlset(&["/a"]));
     site.hold("/a");
     site.take_seen();

@@ -1,5 +1,5 @@
-//! Links: where a page leads to, and what a sitemap lists. A source of type url asks for them by content types
-//! of their own, because sitemaps and pages that it follows come from strangers.
+//! Links: where a page leads to, and what a sitemap lists. A source of type url asks for them by content
+//! types of their own, because sitemaps and pages that it follows come from strangers.
 //!
 //! The text has a line for each link, in the order of the file: what it is, a space, and the address as it is
 //! written. A page has at most one `base`, and any number of `page`; a sitemap has `page` and `sitemap`.

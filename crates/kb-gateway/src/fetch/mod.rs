@@ -6,8 +6,8 @@
 //! **Invariant:** each address that is asked, whether a source, a redirect or a robots.txt names it, has been
 //! checked by [`super::endpoint::egress`] first, and nothing is sent but GET without a credential.
 //!
-//! **Invariant:** whatever a server sends, one page takes a bounded time, a bounded number of requests, and the
-//! memory of one part.
+//! **Invariant:** whatever a server sends, one page takes a bounded time, a bounded number of requests, and
+//! the memory of one part.
 
 mod download;
 mod fetcher;
