@@ -3,8 +3,8 @@
 use kb_types::Json;
 use kb_types::error::Result;
 
-/// Lists and reads a source, on a helper thread. An error means that this cannot be done now, for a reason that
-/// has nothing to do with the source, such as a gateway that does not run: the job is done again later.
+/// Lists and reads a source, on a helper thread. An error means that this cannot be done now, for a reason
+/// that has nothing to do with the source, such as a gateway that does not run: the job is done again later.
 pub trait Reader: Send + Sync {
     /// Lists everything that there is.
     fn list(&self) -> Result<Listing>;

@@ -2,8 +2,8 @@
 //! from the gateway, which fetches.
 //!
 //! `config.rs` has what a source may say, `addresses.rs` the names of pages, `fetching.rs` asks the gateway
-//! for many pages at once, `links.rs` asks kb-extract what a page or a sitemap names, `sitemap.rs` and `crawl.rs`
-//! list, and `version.rs` is by what a page is known again.
+//! for many pages at once, `links.rs` asks kb-extract what a page or a sitemap names, `sitemap.rs` and
+//! `crawl.rs` list, and `version.rs` is by what a page is known again.
 //!
 //! **Invariant:** a listing is complete only if each page that it depends on was read.
 

@@ -1,8 +1,8 @@
 //! The kind of work that runs sources: lists, compares, reads, puts and deletes.
 //!
-//! Items are listed and read on a helper thread (`reader.rs`). What is put or deleted is written in short transactions,
-//! each of which holds the source, so that nothing is put for one that was dropped or altered. Several runs
-//! take turns.
+//! Items are listed and read on a helper thread (`reader.rs`). What is put or deleted is written in short
+//! transactions, each of which holds the source, so that nothing is put for one that was dropped or altered.
+//! Several runs take turns.
 
 mod put_items;
 mod run_query;
