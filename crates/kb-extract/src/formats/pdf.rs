@@ -108,7 +108,7 @@ impl Reading {
     fn measure(&self) -> Option<f32> {
         let document = self.document.as_ref()?;
         let pages = (0..self.pages.min(FIRST_PAGES)).filter_map(|page| document.extract_chars(page).ok());
-        layout::usual_size(pages.flatten().collect::<Vec<_>>().iter())
+        layout::usual_size(pages.flatten())
     }
 
     /// Reads pages until the last one, or until there is too much text.

@@ -103,7 +103,7 @@ impl Line {
 }
 
 /// The size that most glyphs of some pages have: that of their text.
-pub fn usual_size<'a>(glyphs: impl IntoIterator<Item = &'a TextChar>) -> Option<f32> {
+pub fn usual_size(glyphs: impl IntoIterator<Item = TextChar>) -> Option<f32> {
     let mut counts = BTreeMap::<u32, usize>::new();
     for glyph in glyphs {
         // Tenths of a point.
@@ -236,15 +236,17 @@ fn combining(accent: char) -> Option<char> {
 
 /// Arabic and Hebrew letters are placed from right to left, numbers among them from left to right.
 fn in_reading_direction(glyphs: &[Glyph]) -> Vec<&Glyph> {
-    let is_leftwards =
-        |c: char| matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}');
+    let is_leftwards = |c: char| {
+        matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
+            && !c.is_numeric()
+    };
     let mut ordered: Vec<&Glyph> = glyphs.iter().collect();
     let leftwards = ordered.iter().filter(|glyph| is_leftwards(glyph.text)).count();
     if leftwards == 0 {
         return ordered;
     }
-    let rightwards =
-        ordered.iter().filter(|glyph| glyph.text.is_alphabetic()).count() - leftwards.min(glyphs.len());
+    let is_rightwards = |c: char| c.is_alphabetic() && !is_leftwards(c);
+    let rightwards = ordered.iter().filter(|glyph| is_rightwards(glyph.text)).count();
     let is_against: &dyn Fn(char) -> bool = if leftwards >= rightwards {
         ordered.reverse();
         &|c: char| c.is_alphanumeric() && !is_leftwards(c)
@@ -281,6 +283,7 @@ enum Band {
     Columns(Vec<Line>, Vec<Line>),
 }
 
+/// The parts of a page above each other: where lines cross the gutter, and where they do not.
 fn bands(lines: Vec<Line>, gutter: f32) -> Vec<Band> {
     let mut bands = Vec::new();
     let mut open = Vec::new();
@@ -307,6 +310,7 @@ fn bands(lines: Vec<Line>, gutter: f32) -> Vec<Band> {
     bands
 }
 
+/// Two columns, if both are text; else these lines as they are.
 fn divided(lines: Vec<Line>, gutter: f32) -> Band {
     let (left, right): (Vec<_>, Vec<_>) = lines.iter().cloned().map(|line| line.split(gutter)).unzip();
     let (left, right): (Vec<_>, Vec<_>) =
@@ -335,14 +339,13 @@ fn gutter(lines: &[Line]) -> Option<f32> {
     if lines.len() < COLUMN_LINES || !(width > 0.0 && width < 10_000.0) {
         return None;
     }
-    // A point is a column of pixels: how many lines are white there.
+    // For each point of the width, how many lines are white there.
     let mut white = vec![0_usize; width as usize + 2];
     for line in lines {
         // A gap counts if it is wide enough, and with it what is left of a line and right of it.
         let mut end = left;
-        for (glyph, is_first) in line.glyphs.iter().zip(std::iter::once(true).chain(std::iter::repeat(false)))
-        {
-            if glyph.x - end > line.size || is_first {
+        for (place, glyph) in line.glyphs.iter().enumerate() {
+            if place == 0 || glyph.x - end > line.size {
                 count(&mut white, end - left, glyph.x - left);
             }
             end = end.max(glyph.end());
@@ -360,6 +363,7 @@ fn gutter(lines: &[Line]) -> Option<f32> {
     Some(left + (*widest.first()? + *widest.last()? + 1) as f32 / 2.0)
 }
 
+/// Notes that a line is white between two places.
 fn count(white: &mut [usize], from: f32, to: f32) {
     let (from, to) = (from.max(0.0).ceil() as usize, to.max(0.0).floor() as usize);
     let to = to.min(white.len());
@@ -476,6 +480,8 @@ mod tests {
         // As they are seen, from left to right.
         assert_eq!(line("םולש 2026 תנש"), "שנת 2026 שלום");
         assert_eq!(line("the word םולש is"), "the word שלום is");
+        // Marks are no letters.
+        assert_eq!(line("\u{64b}\u{64b}\u{64c}"), "\u{64c}\u{64b}\u{64b}");
     }
 
     #[test]
