@@ -127,8 +127,12 @@ fn definitions(text: &str, tree: &Tree, language: &Language) -> Vec<Marked> {
                 let begin = Some(inside.begin.take().unwrap_or(here));
                 let has_ended = std::mem::take(&mut inside.has_ended);
                 next = Some(Inside { begin, has_ended, ..Inside::new(inside.level) });
-            } else if std::mem::take(&mut inside.has_ended) {
-                mark(here, level, String::new());
+            } else {
+                if std::mem::take(&mut inside.has_ended) {
+                    mark(here, level, String::new());
+                }
+                // Before the first definition in a block, a comment is before the block.
+                next = Some(Inside { comments: lines, ..Inside::new(inside.level) });
             }
         }
         if let Some(next) = next

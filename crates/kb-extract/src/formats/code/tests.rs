@@ -53,8 +53,8 @@ mod tests { struct Q; }
 
 #[test]
 fn definitions_of_each_language_have_marks() {
-    let python = "import a\n\n@b\ndef f():\n    pass\n\nclass C(D):\n    x = 1\n    def g(self):\n        def h(): pass\n        return h\n\nprint(1)\n";
-    assert_eq!(found("py", python), ["3 1 f", "7 1 C", "9 2 g", "10 3 h", "11 3", "13 1"]);
+    let python = "import a\n\n@b\ndef f():\n    pass\n\nclass C(D):\n    # G.\n    def g(self):\n        def h(): pass\n        return h\n\nprint(1)\n";
+    assert_eq!(found("py", python), ["3 1 f", "7 1 C", "8 2 g", "10 3 h", "11 3", "13 1"]);
     let javascript = "// a\nexport default function f() {}\n\nexport const g = async () => { go(); }, n = 1;\nclass A extends B {\n  static x() {}\n}\nf();\n";
     assert_eq!(found("js", javascript), ["1 1 f", "4 1 g", "4 1", "5 1 A", "6 2 x", "8 1"]);
     let typescript = "export interface I { a: string }\nexport abstract class A<T> {\n  @x() b(): void {}\n}\nnamespace N {\n  export type U = 1;\n}\ndeclare function q(): void;\n";
