@@ -26,6 +26,11 @@ fn cut(db: &mut Db, id: &str) -> (i32, bool) {
     (row.get(0), row.get(1))
 }
 
+fn ingest(db: &mut Db, strategy: &str) {
+    let run_no: i64 = db.one_with("SELECT kb.ingest('k', $1)", &[&strategy]);
+    db.run(&format!("SELECT kb.wait({run_no}::bigint, 180)"));
+}
+
 fn sizes(db: &mut Db) -> Vec<String> {
     db.all("SELECT external_id || ' ' || coalesce(chunking ->> 'size', '-') FROM kb.documents ORDER BY 1")
 }
@@ -49,7 +54,7 @@ fn a_document_is_cut_by_its_own_chunking_in_each_build_until_it_gets_another() {
     assert_eq!(put(&mut db, "k", "own", &longer, None), "updated");
     db.wait("k");
     assert_eq!(cut(&mut db, "own"), (10, true));
-    db.run("SELECT kb.wait(kb.ingest('k'), 60)");
+    ingest(&mut db, "upsert");
     assert_eq!(db.all::<i64>("SELECT updated FROM kb.runs"), [0]);
     // Another chunking cuts it again; an empty one gives it that of the knowledge base.
     assert_eq!(put(&mut db, "k", "own", &longer, Some(r#"{"size": 30}"#)), "updated");
@@ -76,7 +81,7 @@ fn a_document_is_cut_by_its_own_chunking_in_each_build_until_it_gets_another() {
     }
     // A run that makes all chunks anew, under other settings of the knowledge base and another embedder.
     db.run(r#"SELECT kb.alter_knowledge_base('k', 'minilm', chunking => '{"size": 60, "overlap": 0}')"#);
-    db.run("SELECT kb.wait(kb.ingest('k', 'replace'), 180)");
+    ingest(&mut db, "replace");
     assert_eq!(cut(&mut db, "own"), (10, true));
     let (most, several) = cut(&mut db, "usual");
     assert!(most > 10 && most <= 60 && several, "{most}");
@@ -116,7 +121,8 @@ fn a_chunking_is_checked_with_all_problems_and_fits_what_a_later_model_reads() {
     // 600 tokens are more than the next model reads.
     put(&mut db, "k", "d", &texts::text(1, 20, 60), Some(r#"{"size": 600, "overlap": 0}"#));
     db.wait("k");
-    db.run("SELECT kb.alter_knowledge_base('k', 'minilm'); SELECT kb.wait(kb.ingest('k'), 180)");
+    db.run("SELECT kb.alter_knowledge_base('k', 'minilm')");
+    ingest(&mut db, "upsert");
     let (most, several) = cut(&mut db, "d");
     assert!(most > 100 && most <= 254 && several, "{most}");
     assert_sound(&mut db, "k", 1, 0);
