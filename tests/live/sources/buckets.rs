@@ -182,8 +182,10 @@ fn the_secret_of_a_bucket_is_bound_to_it_and_shown_nowhere() {
     writer.run("SELECT kb.create_knowledge_base('k', 'hash')");
     let own = config(&stub, "");
     writer.refused(&format!("SELECT kb.create_source('k', 's', 's3', '{own}')"), "42501");
-    create(&mut db, &stub, "");
+    db.run(&format!("SET kb.tenant = 'a'; SELECT kb.create_source('k', 's', 's3', '{own}')"));
     writer.refused(&format!("SELECT kb.alter_source('k', 's', '{own}')"), "42501");
+    db.run("SELECT kb.drop_source('k', 's'); RESET kb.tenant");
+    create(&mut db, &stub, "");
     assert_eq!(writer.count("kb.sources"), 0);
     // Addresses of clouds, private ones that are not listed, and keys in the place of references.
     let key = "wJalrXUtnFEMI";
