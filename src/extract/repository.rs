@@ -32,8 +32,8 @@ impl Repository {
         self.ask(question, MOST_PATHS + MOST_FILES * ID).unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    /// The content of the file with this id, if it has at most `most` bytes. Returns an error if the program cannot
-    /// be started.
+    /// The content of the file with this id, if it has at most `most` bytes. Returns an error if the program
+    /// cannot be started.
     pub fn read(&mut self, id: &str, most: usize) -> Result<Answer<Blob>> {
         self.ask(Question::Read { id: id.into(), most: most as u64 }, most)
     }
@@ -59,7 +59,8 @@ impl Repository {
                     return Ok(answer);
                 }
                 Err(end) => match self.program.problem_of(&end) {
-                    // Perhaps it was not its fault: a file that others shorten while it is mapped ends it, too.
+                    // Perhaps it was not its fault: a file that others shorten while it is mapped ends it,
+                    // too.
                     (_, None) if !has_crashed => has_crashed = true,
                     (problem, None) => return Ok(Err(problem)),
                     (problem, Some(setting)) => return Ok(Err(format!("{problem} ({setting})"))),

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 const FILES: i32 = 65_536;
 
 /// Starts a program with pipes to its standard input and output. It has no environment, and none of this
-/// process's other files: PostgreSQL opens some that programs would inherit. Its current directory is this one,
-/// or else the root.
+/// process's other files: PostgreSQL opens some that programs would inherit. Its current directory is this
+/// one, or else the root.
 pub fn start(program: &Path, arguments: &[String], directory: Option<BorrowedFd>) -> io::Result<Child> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().current_dir("/");

@@ -346,8 +346,8 @@ impl<'a> Reading<'a> {
                         Some(Ok(bytes)) => bytes,
                         None => bytes,
                     };
-                    // Tools that upload guess the type by the name's ending, as is done here; only a name without
-                    // one says less than they did. The last is sent if nothing else is known.
+                    // Tools that upload guess the type by the name's ending, as is done here; only a name
+                    // without one says less than they did. The last is sent if nothing else is known.
                     let has_ending = self.key.rsplit('/').next().is_some_and(|name| name.contains('.'));
                     let content_type =
                         content_type.filter(|kind| !has_ending && !kind.ends_with("/octet-stream"));

@@ -1,5 +1,5 @@
-//! Sources that a run lists and reads: folders, Git repositories, pages of the web, buckets and queries, whose
-//! files, objects and rows are documents.
+//! Sources that a run lists and reads: folders, Git repositories, pages of the web, buckets and queries,
+//! whose files, objects and rows are documents.
 //!
 //! A run is a job of kind `source` (`work/mod.rs`). It lists the source, compares what it lists with the
 //! documents that the source has, reads what is new or changed, and deletes documents that a listing which

@@ -29,8 +29,8 @@ impl Pattern {
     }
 }
 
-/// The allowed directory that a path is in, and its names below it. A relative path is beneath the first of the
-/// directories.
+/// The allowed directory that a path is in, and its names below it. A relative path is beneath the first of
+/// the directories.
 pub fn beneath<'a>(path: &'a str, dirs: &'a [String]) -> Result<(&'a str, Vec<&'a str>), String> {
     let Some(first) = dirs.first() else {
         return Err(

@@ -25,8 +25,8 @@ pub fn enter(memory: u64) -> Result<(), Box<dyn Error>> {
 
 /// The same, but files in the current directory, and in those beneath it, can be opened to be read.
 ///
-/// Files that are mapped are not counted as memory: the kernel can read them again. Returns an error where the
-/// kernel has no landlock, because links could lead anywhere there.
+/// Files that are mapped are not counted as memory: the kernel can read them again. Returns an error where
+/// the kernel has no landlock, because links could lead anywhere there.
 pub fn enter_directory(memory: u64) -> Result<(), Box<dyn Error>> {
     limit(Resource::Data, memory)?;
     let here = PathBeneath::new(PathFd::new(".")?, AccessFs::ReadFile | AccessFs::ReadDir);

@@ -73,8 +73,8 @@ fn by_bytes(bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
     if is_pdf(bytes) {
         return Ok(Some("application/pdf"));
     }
-    // Text can begin with the two letters that some formats begin with; PostScript is text throughout. The library
-    // takes every text that mentions the header of PDF for one.
+    // Text can begin with the two letters that some formats begin with; PostScript is text throughout. The
+    // library takes every text that mentions the header of PDF for one.
     let found = infer::get(bytes).filter(|found| {
         let is_printed = found.mime_type() == "application/postscript";
         let is_kept = found.matcher_type() != MatcherType::Text && found.mime_type() != "application/pdf";
@@ -85,7 +85,8 @@ fn by_bytes(bytes: &[u8]) -> Result<Option<&'static str>, Fault> {
     Ok(if is_zip { in_zip(bytes) } else { found.map(|found| found.mime_type()) })
 }
 
-/// The header of a PDF may come after up to 1024 other bytes. A text that mentions the header does not end as a PDF.
+/// The header of a PDF may come after up to 1024 other bytes. A text that mentions the header does not end as
+/// a PDF.
 fn is_pdf(bytes: &[u8]) -> bool {
     const HEADER: &[u8] = b"%PDF-";
     let head = &bytes[..bytes.len().min(1024 + HEADER.len())];

@@ -1,13 +1,13 @@
 //! Reads a Git repository: the files of a commit, and their contents.
 //!
-//! By the crates of gitoxide that find and decode objects and references (`gix-odb`, `gix-object`, `gix-ref`).
-//! They are safe Rust, but for maps of files. They bound what is allocated, and notice chains of deltas and
-//! references that have no end. libgit2 (`git2`) would be another library, but it is C, its licence is the GPL
-//! with an exception, and it follows alternates and links wherever they lead. All of `gix` would add what is not
-//! wanted here: configuration, network, work trees.
+//! By the crates of gitoxide that find and decode objects and references (`gix-odb`, `gix-object`,
+//! `gix-ref`). They are safe Rust, but for maps of files. They bound what is allocated, and notice chains of
+//! deltas and references that have no end. libgit2 (`git2`) would be another library, but it is C, its
+//! licence is the GPL with an exception, and it follows alternates and links wherever they lead. All of `gix`
+//! would add what is not wanted here: configuration, network, work trees.
 //!
-//! Only what is in the directory itself is read. The kernel refuses to open anything else (`confinement.rs`); a
-//! repository that refers to another directory is an error that says so.
+//! Only what is in the directory itself is read. The kernel refuses to open anything else (`confinement.rs`);
+//! a repository that refers to another directory is an error that says so.
 
 use gix_hash::{Kind, ObjectId, oid};
 use gix_object::tree::EntryKind as Mode;
@@ -210,7 +210,8 @@ impl Repository {
 struct Listing {
     entries: Vec<Entry>,
     problem: Option<String>,
-    /// Directories that are still to be listed; those that are higher come first, so that a limit is soon met.
+    /// Directories that are still to be listed; those that are higher come first, so that a limit is soon
+    /// met.
     waiting: VecDeque<(ObjectId, Vec<u8>)>,
     directories: usize,
     bytes: usize,

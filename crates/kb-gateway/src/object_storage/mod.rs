@@ -40,7 +40,8 @@ const ERROR_CAP: usize = 16 * 1024;
 /// The most characters of a storage's own message that are passed on.
 const MESSAGE: usize = 300;
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a request is sent that fails for a passing reason, and the longest pause before it is sent again.
+/// How often a request is sent that fails for a passing reason, and the longest pause before it is sent
+/// again.
 pub const ATTEMPTS: usize = 5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Requests to all storages at the same time, which tenants take in turn.

@@ -1,6 +1,6 @@
-//! The text of a page from the places of its glyphs: words by the gaps between glyphs, lines by their baselines,
-//! columns by the white between them, paragraphs and headings by distance and size. Spaces of the file are ignored,
-//! as pdftotext does, because many programs place words without them.
+//! The text of a page from the places of its glyphs: words by the gaps between glyphs, lines by their
+//! baselines, columns by the white between them, paragraphs and headings by distance and size. Spaces of the
+//! file are ignored, as pdftotext does, because many programs place words without them.
 
 use crate::sections::escape;
 use pdf_oxide::layout::{FontWeight, TextChar};
@@ -330,8 +330,8 @@ fn is_prose(lines: &[Line]) -> bool {
     lines.len() >= COLUMN_LINES && lines.iter().filter(is_full).count() * 2 >= lines.len()
 }
 
-/// Where the white between two columns is: the place in the middle part of a page that the fewest lines cover, if
-/// these are few.
+/// Where the white between two columns is: the place in the middle part of a page that the fewest lines
+/// cover, if these are few.
 fn gutter(lines: &[Line]) -> Option<f32> {
     let left = lines.iter().map(Line::left).fold(f32::MAX, f32::min);
     let right = lines.iter().map(Line::right).fold(f32::MIN, f32::max);
