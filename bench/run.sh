@@ -100,7 +100,8 @@ cluster_stop "$dir"
 rm -rf "$dir"
 cluster_init "$dir"
 # Files of WAL are used again, as in a server that has run for a while: to make one takes as long as to fill it.
-cluster_start "$dir" "shared_preload_libraries = 'kb'" "kb.source_dirs = '$files_dir'" "max_wal_size = '4GB'" "min_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
+cluster_start "$dir" "shared_preload_libraries = 'kb'" "kb.source_dirs = '$files_dir'" \
+    "kb.allowed_hosts = '127.0.0.1, localhost'" "max_wal_size = '4GB'" "min_wal_size = '4GB'" "autovacuum = off" "shared_buffers = '$buffers'"
 postmaster=$(as_server head -n 1 "$dir/data/postmaster.pid")
 
 # One more, which has nothing to do until the model is measured on AVX2. The server reads which instructions to use from its environment.
