@@ -138,7 +138,7 @@ impl Program {
         match end {
             NoReply::TooLong => too_long(),
             NoReply::Ended(status, _) if status.signal() == Some(SIGXCPU) => too_long(),
-            NoReply::Ended(_, said) if said.contains("memory allocation") => {
+            NoReply::Ended(_, said) if OUT_OF_MEMORY.iter().any(|words| said.contains(words)) => {
                 let memory = self.memory / 1024 / 1024;
                 (format!("reading it takes more than {memory} MB of memory"), Some("kb.extract_memory"))
             }
@@ -154,6 +154,8 @@ impl Program {
     }
 }
 
+/// What the program, or tree-sitter in it, says when it gets no more memory.
+const OUT_OF_MEMORY: [&str; 2] = ["memory allocation", "failed to allocate"];
 /// The signal by which the kernel ends a process that has used its processor time.
 const SIGXCPU: i32 = 24;
 /// The signal that no limit of the program sends.
