@@ -12,7 +12,7 @@ fn started(db: &mut Db) -> String {
 
 #[test]
 fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
-    let cluster = crate::cluster!("kb.source_dirs = '/nowhere'");
+    let cluster = crate::cluster!("kb.source_dirs = '/usr'");
     let mut db = cluster.connect(APP).safe();
     for id in ["tiny", "spare"] {
         db.run(&format!("SELECT kb.create_embedder('{id}', 'hash', dimension => 16)"));
@@ -31,7 +31,7 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
     db.run(r#"SELECT kb.create_reranker('judge', 'llm', config => '{"llm": "talker"}')"#);
     db.put("k", "d1", "Ships were running to the harbor.");
     db.run(surface::ATTACHED);
-    db.run(r#"SELECT kb.create_source('k', 'folder', 'files', '{"path": "*"}')"#);
+    db.run(r#"SELECT kb.create_source('k', 'folder', 'files', '{"path": "*.md"}')"#);
     db.run_and_wait("k", "SELECT kb.ingest('k')");
     let calls = surface::calls(&mut db);
     let begun = started(&mut db);

@@ -13,11 +13,7 @@ const ROLES: &[&str] = &["reader", "writer", "admin", "boss", "postgres"];
 
 /// A cluster with a database of `boss` that has some of everything, and a session of a superuser.
 fn fixture() -> Option<(Cluster, Db)> {
-    let cluster = Cluster::start(&[])?;
-    std::fs::create_dir(cluster.path("folder")).unwrap();
-    let dirs = format!("kb.source_dirs = '{}'", cluster.path("folder").display());
-    cluster.configure(&[&dirs]);
-    cluster.reload();
+    let cluster = Cluster::start(&["kb.source_dirs = '/usr'"])?;
     let mut postgres = cluster.connect("postgres");
     postgres.run("CREATE ROLE boss LOGIN");
     postgres.run(&format!("CREATE DATABASE {DATABASE} OWNER boss"));
