@@ -131,7 +131,7 @@ mod tests {
 
     fn links(content_type: &str, text: &str) -> Result<String, Fault> {
         let content_type = Some(content_type.to_string());
-        let file = File { bytes: text.into(), content_type, max_text: 10_000, name: None };
+        let file = File { bytes: text.into(), content_type, max_text: 10_000, ..File::default() };
         crate::extract(&file).map(|extraction| extraction.text)
     }
 
