@@ -264,16 +264,20 @@ COMMENT ON FUNCTION kb._index_progress(bigint) IS
 COMMENT ON FUNCTION kb._fingerprint(text, text, integer, jsonb) IS
     'Internal: returns an embedder''s fingerprint.';
 
--- Rerankers and chat models.
+-- Rerankers, chat models and extractors.
 GRANT EXECUTE ON FUNCTION kb.check_reranker(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_llm(text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.check_extractor(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_reranker(text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_llm(text) TO kb_admin;
-GRANT SELECT ON kb.rerankers, kb.llms TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_extractor(text, text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_extractor(text, text, text, text, jsonb) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_extractor(text) TO kb_admin;
+GRANT SELECT ON kb.rerankers, kb.llms, kb.extractors TO kb_reader;
 COMMENT ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) IS
     'Creates a reranker. provider: local, llm, cohere, voyage, jina or tei. model: the model''s name; for local, a directory under kb.model_dir with a BERT cross-encoder. base_url: the provider''s address. secret: a reference to a key (env:NAME, file:NAME or kb:NAME), never the key itself. config: max_chars, batch_size, limits, retries and prices; for llm also llm, the id of a chat model, and scoring, batch or single. An error lists every problem. Requires kb_admin.';
 COMMENT ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) IS
@@ -290,6 +294,14 @@ COMMENT ON FUNCTION kb.drop_llm(text) IS
     'Drops a chat model that no reranker and no knowledge base uses. Requires kb_admin.';
 COMMENT ON FUNCTION kb.check_llm(text) IS
     'Asks a chat model for one word, and returns whether that worked, how many milliseconds it took, and the problem if it failed.';
+COMMENT ON FUNCTION kb.create_extractor(text, text, text, text, text, jsonb) IS
+    'Creates an extractor: a service that finds the text of files which kb cannot read, such as images. A knowledge base names it for content types (preprocess, key extractors). provider: tika, docling, unstructured or http. base_url: the service''s address. model: only for provider http, whose template can contain it. secret: a reference to a key (env:NAME, file:NAME or kb:NAME), never the key itself. config: form, text_type, how provider http sends a file and finds the text, limits, retries and prices. An error lists every problem (SQLSTATE 22023). Requires kb_admin.';
+COMMENT ON FUNCTION kb.alter_extractor(text, text, text, text, jsonb) IS
+    'Changes properties of an extractor; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. kb.ingest reads files again whose text the change may affect. Requires kb_admin.';
+COMMENT ON FUNCTION kb.drop_extractor(text) IS
+    'Drops an extractor that no knowledge base uses. Requires kb_admin.';
+COMMENT ON FUNCTION kb.check_extractor(text) IS
+    'Sends an extractor a small image of the word "yes", and returns whether it answered, how many milliseconds it took, and the problem if it failed.';
 GRANT SELECT ON kb.metadata_indexes TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.index_metadata(text, text, text), kb.unindex_metadata(text, text, text) TO kb_writer;
 COMMENT ON FUNCTION kb.index_metadata(text, text, text) IS

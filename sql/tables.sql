@@ -48,7 +48,7 @@ CREATE TABLE kb.origins (
 );
 COMMENT ON TABLE kb.origins IS 'The server and database that may spend money at providers: this one, or, until a restore is acknowledged, the one it was restored from. Empty until a remote embedder exists.';
 
--- Rerankers and chat models, and how each is reached, as for an embedder.
+-- Rerankers, chat models and extractors, and how each is reached, as for an embedder.
 CREATE TABLE kb.llms (
     id          text PRIMARY KEY CHECK (id <> ''),
     provider    text NOT NULL,
@@ -80,6 +80,22 @@ CREATE TABLE kb.rerankers (
 );
 COMMENT ON TABLE kb.rerankers IS 'Models that score how well each text answers a question. Changed by kb.create_reranker, kb.alter_reranker and kb.drop_reranker.';
 COMMENT ON COLUMN kb.rerankers.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
+CREATE TABLE kb.extractors (
+    id          text PRIMARY KEY CHECK (id <> ''),
+    provider    text NOT NULL,
+    -- '' if the service has no models.
+    model       text NOT NULL,
+    base_url    text,
+    secret      text,
+    secret_host text,
+    config      jsonb NOT NULL DEFAULT '{}',
+    version     text NOT NULL,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    updated_at  timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON COLUMN kb.extractors.version IS 'The id, and a hash of all settings that decide what text the service finds. Documents have it as their extractor.';
+COMMENT ON TABLE kb.extractors IS 'Services that find the text of files which kb cannot read, such as images. Changed by kb.create_extractor, kb.alter_extractor and kb.drop_extractor.';
+COMMENT ON COLUMN kb.extractors.secret IS 'A reference to a key (env:NAME, file:NAME, kb:NAME), never the key.';
 
 CREATE TABLE kb.vector_dbs (
     id         text PRIMARY KEY CHECK (id <> ''),
@@ -259,7 +275,7 @@ COMMENT ON COLUMN kb.documents.external_id IS 'The caller''s name for the docume
 COMMENT ON COLUMN kb.documents.original IS 'The content that was put, of type content_type. NULL if content, as UTF-8, has the same bytes.';
 COMMENT ON COLUMN kb.documents.file_name IS 'The name of the file that was put. NULL if a text was put.';
 COMMENT ON COLUMN kb.documents.file_metadata IS 'What the file says of itself, such as its author. It is part of metadata, where what the caller gives has precedence.';
-COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract that read the file. kb.ingest reads files again that another version has read.';
+COMMENT ON COLUMN kb.documents.extractor IS 'The version of kb-extract, or of the extractor (kb.extractors.version), that read the file. kb.ingest reads files again that another version has read.';
 COMMENT ON COLUMN kb.documents.part_of IS 'The document of the file within which this file is, such as a message with attachments. It is deleted with it. NULL if there is none.';
 COMMENT ON COLUMN kb.documents.version IS 'What a run of its source compares to see whether it has changed: size and times of a file, the id of its content in a Git repository, what a server said of a page or object, updated_at or a hash of a row, when it was last read. NULL if it was not put by a source, or could not be read.';
 COMMENT ON COLUMN kb.documents.chunking IS 'How the document is cut into chunks, with every default; it was given when the document was put. NULL: as the knowledge base says.';
@@ -512,7 +528,7 @@ COMMENT ON TABLE kb.jobs IS 'Documents and sources that wait for the worker, one
 COMMENT ON COLUMN kb.jobs.subject IS 'The object of the job: for kind document, an external_id; for kind source, the name of the source.';
 
 CREATE TABLE kb.usage (
-    capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed', 'rerank', 'chat')),
+    capability text NOT NULL DEFAULT 'embed' CHECK (capability IN ('embed', 'rerank', 'chat', 'extract')),
     endpoint   text NOT NULL,
     -- 0: no knowledge base (kb.embed, kb.check_embedder).
     kb_no      bigint NOT NULL,
@@ -529,7 +545,7 @@ CREATE TABLE kb.usage (
     PRIMARY KEY (endpoint, capability, kb_no, tenant_id, day)
 );
 COMMENT ON TABLE kb.usage IS 'Requests to remote endpoints by knowledge base, tenant that caused them, and day (UTC). Rows are kept when a knowledge base is dropped.';
-COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), reranker (rerank) or chat model (chat).';
+COMMENT ON COLUMN kb.usage.endpoint IS 'The id of an embedder (capability embed), reranker (rerank), chat model (chat) or extractor (extract).';
 COMMENT ON COLUMN kb.usage.cost IS 'Exact cost in the currency of price_per_million_tokens. NULL if no request had a price.';
 
 -- The origin of documents that are not put: a table, whose triggers write kb.changes, or something that a run
@@ -775,6 +791,7 @@ COMMENT ON TABLE kb.metadata_indexes IS 'Metadata keys with an index that filter
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
 SELECT pg_catalog.pg_extension_config_dump('kb.llms', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.rerankers', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.extractors', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.origins', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.usage', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.vector_dbs', '');

@@ -128,7 +128,7 @@ pub fn define() {
     // may set it.
     GucRegistry::define_string_guc(
         c"kb.allowed_hosts",
-        c"Lists the hosts of embedders, rerankers and chat models that kb may connect to.",
+        c"Lists the hosts of embedders, rerankers, chat models and extractors that kb may connect to.",
         c"A comma-separated list of patterns such as api.openai.com, *.example.com or localhost:11434. An empty string allows every host except link-local and metadata addresses.",
         &ALLOWED_HOSTS,
         GucContext::Sighup,

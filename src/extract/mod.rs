@@ -7,5 +7,5 @@
 mod program;
 mod repository;
 
-pub use program::Program;
+pub use program::{Program, error_of};
 pub use repository::{Answer, Repository};

@@ -66,6 +66,11 @@ impl Program {
     /// The text of a file, and what else is known of it. Waits until it is found, or the time is used up. If
     /// somebody kills the program, such as the kernel when memory is short, it is asked once more.
     pub fn extract(&self, file: File, external_id: &str) -> Result<Extraction> {
+        self.read(file, external_id)?.map_err(|fault| error_of(fault, external_id))
+    }
+
+    /// The same, or why the file has no text.
+    pub fn read(&self, file: File, external_id: &str) -> Result<Outcome> {
         let most = file.max_text.saturating_add(file.bytes.len()).saturating_add(REPLY);
         let request = Request { file, seconds: self.seconds() };
         let mut was_killed = false;
@@ -79,7 +84,7 @@ impl Program {
             match program.ask::<_, Outcome>(&request, self.until(), most) {
                 Ok((outcome, program)) => {
                     lock(&WAITING).push(program);
-                    return outcome.map_err(|fault| error_of(fault, external_id));
+                    return Ok(outcome);
                 }
                 Err(end) if end.is_kill() && !was_killed => was_killed = true,
                 Err(end) => {
@@ -243,7 +248,8 @@ impl<R: Read + AsFd> Read for Until<'_, R> {
     }
 }
 
-fn error_of(fault: Fault, external_id: &str) -> Error {
+/// The error for a file without text.
+pub fn error_of(fault: Fault, external_id: &str) -> Error {
     let external_id = external_id.to_string();
     match fault {
         Fault::Unsupported { content_type } => Error::ContentType { external_id, content_type },

@@ -7,7 +7,9 @@ use kb_gateway::protocol::{
     UsagePart, Vectors,
 };
 use kb_types::error::{Error, Result};
-use kb_types::{Embedder, Kind, Llm, Reranker};
+use kb_types::extraction::File;
+use kb_types::extractor::ServiceText;
+use kb_types::{Embedder, Extractor, Kind, Llm, Reranker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -310,6 +312,21 @@ pub fn chat(llm: &Llm, access: Access, prompt: Prompt, client: Client, timeout: 
     let patience_ms = u64::try_from(timeout.as_millis()).ok();
     match ask(&Request::Chat { llm: llm.clone(), access, prompt, client, patience_ms }, timeout)? {
         Response::Chatted(answer) => Ok(answer),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// The text that an extraction service finds in a file.
+pub fn extract(
+    extractor: Extractor,
+    access: Access,
+    file: File,
+    client: Client,
+    timeout: Duration,
+) -> Result<ServiceText> {
+    let patience_ms = u64::try_from(timeout.as_millis()).ok();
+    match ask(&Request::Extract { extractor, access, file, client, patience_ms }, timeout)? {
+        Response::Extracted(text) => Ok(text),
         other => Err(unexpected(other)),
     }
 }

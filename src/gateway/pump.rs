@@ -5,6 +5,7 @@ use super::client::Connection;
 use kb_gateway::protocol::{Request, Response};
 use kb_types::error::{Error, Result};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long this waits for a gateway that does not run yet; the caller has requested its start.
@@ -39,6 +40,18 @@ impl Pump {
     pub fn run(
         &mut self,
         most: usize,
+        next: impl FnMut() -> Option<Request>,
+        take: impl FnMut(usize, Response),
+    ) -> Result<()> {
+        self.run_unless(&AtomicBool::new(false), most, next, take)
+    }
+
+    /// The same, but returns soon after `stop` is set, and leaves answers that have not arrived. Nothing else
+    /// can be asked over this connection then.
+    pub fn run_unless(
+        &mut self,
+        stop: &AtomicBool,
+        most: usize,
         mut next: impl FnMut() -> Option<Request>,
         mut take: impl FnMut(usize, Response),
     ) -> Result<()> {
@@ -52,7 +65,7 @@ impl Pump {
                 number += 1;
                 self.hear();
             }
-            if waiting.is_empty() {
+            if waiting.is_empty() || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             match self.connection.receive()? {

@@ -57,6 +57,11 @@ pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result
             preprocess.language
         ));
     }
+    for named in preprocess.iter().flat_map(|preprocess| preprocess.extractors.values()) {
+        if services::find(ServiceKind::Extractor, &named.extractor)?.is_none() {
+            problems.push(format!("preprocess.extractors: extractor \"{}\" does not exist", named.extractor));
+        }
+    }
     let retrieval =
         Retrieval::parse(&wanted.retrieval.unwrap_or_else(empty)).map_err(|p| problems.extend(p)).ok();
     if let Some(rerank) = retrieval.as_ref().and_then(|retrieval| retrieval.rerank.as_ref())

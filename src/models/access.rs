@@ -1,6 +1,6 @@
 //! The right to call an endpoint: its key, what was spent today, and whether this database may spend at all.
 //!
-//! **Invariant:** every use of a remote embedder, reranker or chat model goes through [`access`].
+//! **Invariant:** every use of a remote embedder, reranker, chat model or extractor goes through [`access`].
 
 use super::sql::services::{self, ServiceRow};
 use super::sql::{origins, secrets, usage};

@@ -1,4 +1,4 @@
-//! SQL functions over embedders, rerankers, chat models and secrets.
+//! SQL functions over embedders, rerankers, chat models, extractors and secrets.
 
 use super::settings::WantedService;
 use super::{check, define, embed as embedding, secrets};
@@ -96,6 +96,22 @@ fn create_llm(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn create_extractor(
+    id: Option<&str>,
+    provider: Option<&str>,
+    model: default!(Option<&str>, "NULL"),
+    base_url: default!(Option<&str>, "NULL"),
+    secret: default!(Option<&str>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    create(
+        ServiceKind::Extractor,
+        id,
+        ServiceArgs { provider, model, base_url, secret, config, ..ServiceArgs::default() },
+    )
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn alter_embedder(
     id: Option<&str>,
     model: default!(Option<&str>, "NULL"),
@@ -138,6 +154,21 @@ fn alter_llm(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn alter_extractor(
+    id: Option<&str>,
+    model: default!(Option<&str>, "NULL"),
+    base_url: default!(Option<&str>, "NULL"),
+    secret: default!(Option<&str>, "NULL"),
+    config: default!(Option<Jsonb>, "NULL"),
+) -> Result<(), ErrorReport> {
+    alter(
+        ServiceKind::Extractor,
+        id,
+        ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() },
+    )
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn drop_embedder(id: Option<&str>) -> Result<(), ErrorReport> {
     reported(|| define::drop(ServiceKind::Embedder, required("id", id)?))
 }
@@ -150,6 +181,11 @@ fn drop_reranker(id: Option<&str>) -> Result<(), ErrorReport> {
 #[pg_extern(volatile, parallel_unsafe)]
 fn drop_llm(id: Option<&str>) -> Result<(), ErrorReport> {
     reported(|| define::drop(ServiceKind::Llm, required("id", id)?))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn drop_extractor(id: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| define::drop(ServiceKind::Extractor, required("id", id)?))
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -195,6 +231,16 @@ fn check_llm(
     ErrorReport,
 > {
     checked(ServiceKind::Llm, id)
+}
+
+#[pg_extern(volatile, parallel_restricted)]
+fn check_extractor(
+    id: Option<&str>,
+) -> Result<
+    TableIterator<'static, (name!(ok, bool), name!(latency_ms, f64), name!(problem, Option<String>))>,
+    ErrorReport,
+> {
+    checked(ServiceKind::Extractor, id)
 }
 
 fn checked(kind: ServiceKind, id: Option<&str>) -> Result<Checked, ErrorReport> {

@@ -1,4 +1,4 @@
-//! Requests to rerankers and chat models, for questions and checks.
+//! Requests to rerankers, chat models and extractors, for questions and checks.
 
 use super::access;
 use super::sql::services::{self, ServiceRow};
@@ -6,7 +6,9 @@ use crate::gateway::client;
 use crate::tenants::bindings;
 use kb_gateway::protocol::{Access, Prompt};
 use kb_types::error::Result;
-use kb_types::{Llm, Reranker, ServiceKind};
+use kb_types::extraction::File;
+use kb_types::extractor::ServiceText;
+use kb_types::{Extractor, Llm, Reranker, ServiceKind};
 use std::time::Duration;
 
 /// A reranker with the chat model that it uses, if any.
@@ -67,6 +69,19 @@ pub fn chat(id: &str, prompt: Prompt, kb_no: i64, timeout: Duration) -> Result<S
 /// Returns the chat model of a row and a tenant's right to use it.
 pub fn chat_access(row: &ServiceRow, tenant: &str) -> Result<(Llm, Access)> {
     Ok((row.llm()?, access(row, tenant)?))
+}
+
+/// Requests the text that an extraction service finds in a file.
+pub fn file_text(id: &str, file: File, timeout: Duration) -> Result<ServiceText> {
+    let tenant = bindings::current()?;
+    let (extractor, access) = extractor_access(id, &tenant)?;
+    client::extract(extractor, access, file, client::this_client(&tenant, 0), timeout)
+}
+
+/// Returns an extraction service and a tenant's right to use it.
+pub fn extractor_access(id: &str, tenant: &str) -> Result<(Extractor, Access)> {
+    let row = services::get(ServiceKind::Extractor, id)?;
+    Ok((row.extractor()?, access(&row, tenant)?))
 }
 
 /// Returns the first whole characters of a text in at most `most` bytes.

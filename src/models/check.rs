@@ -5,6 +5,7 @@ use super::{ask, embedder_access};
 use crate::gateway::client;
 use crate::settings;
 use crate::tenants::bindings;
+use kb_gateway::file_reader;
 use kb_gateway::protocol::Prompt;
 use kb_types::error::Result;
 use kb_types::{Kind, ServiceKind};
@@ -26,6 +27,9 @@ pub fn check(kind: ServiceKind, id: &str) -> Result<Check> {
         ServiceKind::Embedder => embed(&row).map(Some),
         ServiceKind::Reranker => rerank(id).map(|()| None),
         ServiceKind::Llm => chat(id).map(|()| None),
+        ServiceKind::Extractor => {
+            ask::file_text(id, file_reader::probe(), settings::gateway_timeout()).map(|_| None)
+        }
     };
     let latency_ms = begun.elapsed().as_secs_f64() * 1000.0;
     Ok(match answer {

@@ -1,4 +1,4 @@
-//! Creating, altering and dropping a service: an embedder, a reranker or a chat model.
+//! Creating, altering and dropping a service: an embedder, a reranker, a chat model or an extractor.
 
 use super::settings::{self, WantedService};
 use super::sql::origins;
@@ -70,7 +70,7 @@ pub fn alter(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<()> {
 pub fn drop(kind: ServiceKind, id: &str) -> Result<()> {
     refuse_seeded(&services::get(kind, id)?, "dropped")?;
     let by = match kind {
-        ServiceKind::Embedder | ServiceKind::Reranker => "knowledge bases",
+        ServiceKind::Embedder | ServiceKind::Reranker | ServiceKind::Extractor => "knowledge bases",
         ServiceKind::Llm => "rerankers or knowledge bases",
     };
     as_owner(|| match services::is_used(kind, id)? {

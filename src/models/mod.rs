@@ -1,5 +1,6 @@
-//! Embedders, rerankers and chat models: their settings, their secrets, and requests to them. Each is a kind
-//! of service (`ServiceKind`), and all are created, altered, checked and dropped by the same code.
+//! Embedders, rerankers, chat models and extractors: their settings, their secrets, and requests to them.
+//! Each is a kind of service (`ServiceKind`), and all are created, altered, checked and dropped by the same
+//! code.
 
 mod access;
 mod api;

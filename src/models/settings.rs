@@ -8,7 +8,10 @@ use kb_inference::CrossEncoder;
 use kb_text::model_files::{Architecture, ModelFiles};
 use kb_types::error::{Allowing, Error, Result};
 use kb_types::vector_db::HALFVEC_MAX_DIMENSION;
-use kb_types::{Compute, Embedder, EmbedderConfig, LlmConfig, RerankerConfig, ServiceKind, id, url_path};
+use kb_types::{
+    Compute, Embedder, EmbedderConfig, Extractor, ExtractorConfig, LlmConfig, RerankerConfig, ServiceKind,
+    id, url_path,
+};
 use serde_json::{Map, Value, json};
 
 /// The settings that a call gives. None is the default for a new service, and no change for another.
@@ -46,6 +49,8 @@ const ENDPOINT: &[&str] = &[
 const RERANKER: &[&str] = &["max_chars", "batch_size"];
 const LOCAL_RERANKER: &[&str] = &["max_chars", "max_input_tokens"];
 const RERANKER_BY_LLM: &[&str] = &["max_chars", "batch_size", "llm", "scoring"];
+/// The keys of `config` for services with an HTTP API that extractors do not have.
+const NOT_OF_EXTRACTORS: &[&str] = &["tpm", "path"];
 const LLM: &[&str] = &["temperature", "max_output_tokens"];
 
 /// The rules for services of one kind at one provider.
@@ -72,6 +77,11 @@ fn rules(kind: ServiceKind, name: &str) -> Option<Rules> {
                 }
                 ServiceKind::Reranker => [ENDPOINT, RERANKER].concat(),
                 ServiceKind::Llm => [ENDPOINT, LLM].concat(),
+                ServiceKind::Extractor => {
+                    let is_own = |key: &&&str| !NOT_OF_EXTRACTORS.contains(key);
+                    let shared = ENDPOINT.iter().filter(is_own);
+                    shared.chain(remote?.extract?.facts().keys).copied().collect()
+                }
             };
             (keys, remote?.model(kind))
         }
@@ -120,6 +130,7 @@ pub fn check(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<Servi
         }
         ServiceKind::Reranker => reranker(&row.provider, model.as_deref(), &read)?,
         ServiceKind::Llm => LlmConfig::parse(&read).err().unwrap_or_default(),
+        ServiceKind::Extractor => extractor(&row, rules.remote, &read),
     };
     let setting = address(&row, rules.remote, &mut problems);
     problems.extend(of_config);
@@ -257,6 +268,24 @@ fn reranker(provider: &str, model: Option<&str>, config: &Value) -> Result<Vec<S
         }
         _ => Vec::new(),
     })
+}
+
+/// Returns the problems of the config of an extraction service.
+fn extractor(row: &ServiceRow, remote: Option<&Provider>, config: &Value) -> Vec<String> {
+    let config = match ExtractorConfig::parse(config) {
+        Ok(config) => config,
+        Err(problems) => return problems,
+    };
+    let ServiceRow { id, provider, model, base_url, .. } = row.clone();
+    let extractor = Extractor { id, provider, model, base_url, config };
+    let Some((remote, api)) = remote.and_then(|remote| Some((remote, remote.extract?))) else {
+        return Vec::new();
+    };
+    let mut problems = api.problems(&extractor);
+    if !remote.is_free_form && !extractor.model.is_empty() {
+        problems.push(format!("model: provider {} takes none", extractor.provider));
+    }
+    problems
 }
 
 /// Checks base_url and secret. Returns the setting that could allow what was refused.

@@ -65,6 +65,11 @@ pub trait Work {
     /// Embedders of which enough waits here: no job of theirs is claimed.
     fn full_embedders(&self) -> Vec<String>;
 
+    /// Knowledge bases of which enough waits here: no job of theirs is claimed.
+    fn full_knowledge_bases(&self) -> Vec<i64> {
+        Vec::new()
+    }
+
     /// Takes jobs that were claimed.
     fn take(&mut self, jobs: Vec<Job>);
 

@@ -14,8 +14,8 @@ use kb_gateway::provider;
 use kb_text::chunk_settings::Chunking;
 use kb_text::tokenizer::max_content_tokens;
 use kb_types::error::Result;
-use kb_types::{Embedder, ServiceKind};
-use std::collections::BTreeMap;
+use kb_types::{Embedder, Extractor, ServiceKind};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 /// Where a batch's vectors go to, and who makes them.
@@ -37,6 +37,8 @@ pub struct Target {
     pub chunking: Chunking,
     /// The chat model that says what its chunks are about.
     pub llm: Option<ServiceRow>,
+    /// The extraction services that read files of some types.
+    pub extractors: Vec<Extractor>,
     /// Filled when the build gets a table of its own, while documents are under way.
     moved: Arc<OnceLock<VectorDb>>,
 }
@@ -52,10 +54,15 @@ impl Destination for Target {
 }
 
 impl Target {
-    pub fn new(build: Build, embedder: Embedder, llm: Option<ServiceRow>) -> Target {
+    pub fn new(
+        build: Build,
+        embedder: Embedder,
+        llm: Option<ServiceRow>,
+        extractors: Vec<Extractor>,
+    ) -> Target {
         let moved = moved_builds::watch(build.build_no);
         let chunking = build.chunking.clone();
-        Target { build, embedder, chunking, llm, moved }
+        Target { build, embedder, chunking, llm, extractors, moved }
     }
 
     /// The same build for a document that has a chunking of its own. The size is at most what the embedder's
@@ -69,15 +76,17 @@ impl Target {
             embedder: self.embedder.clone(),
             chunking: chunking.clone().fitted(most),
             llm,
+            extractors: self.extractors.clone(),
             moved: Arc::clone(&self.moved),
         })
     }
 
     /// The same build under an embedder that was changed.
     pub fn with(&self, embedder: Embedder) -> Target {
-        let Target { build, chunking, llm, moved, .. } = self;
-        let (build, chunking, llm) = (build.clone(), chunking.clone(), llm.clone());
-        Target { build, embedder, chunking, llm, moved: Arc::clone(moved) }
+        let Target { build, chunking, llm, extractors, moved, .. } = self;
+        let (build, chunking) = (build.clone(), chunking.clone());
+        let (llm, extractors) = (llm.clone(), extractors.clone());
+        Target { build, embedder, chunking, llm, extractors, moved: Arc::clone(moved) }
     }
 
     /// Where its vectors are now.
@@ -133,7 +142,11 @@ impl Targets {
             let embedder = services::embedder(&build.embedder)?;
             let llm = build.chunking.context_llm.as_deref();
             let llm = llm.map(|id| services::get(ServiceKind::Llm, id)).transpose()?;
-            let target = Target::new(build, embedder, llm);
+            let ids: BTreeSet<&str> =
+                build.preprocess.extractors.values().map(|named| named.extractor.as_str()).collect();
+            let read = |id: &str| services::get(ServiceKind::Extractor, id)?.extractor();
+            let extractors = ids.into_iter().map(read).collect::<Result<_>>()?;
+            let target = Target::new(build, embedder, llm, extractors);
             // Somebody may have dropped its table.
             if target.may_fail(in_next) && target.vectors().health()? == Health::Gone {
                 continue;

@@ -24,6 +24,7 @@ mod edit;
 mod evaluate;
 mod explain;
 mod extract;
+mod extraction_services;
 mod failures;
 mod filter_language;
 mod filter_plans;

@@ -36,6 +36,7 @@ fn fixture() -> Option<(Cluster, Db)> {
             r#"SELECT kb.create_llm('{id}', 'openai', base_url => 'http://127.0.0.1:1/v1', config => '{{"retry": {{"max_attempts": 1}}}}')"#
         ));
     }
+    db.run("SELECT kb.create_extractor('scanner', 'tika', base_url => 'http://127.0.0.1:1')");
     db.run(r#"SELECT kb.create_reranker('judge', 'llm', config => '{"llm": "talker"}')"#);
     for (id, config) in [("shared", "{}"), ("spare", "{}"), ("indexed", r#"{"min_rows": 5}"#)] {
         db.run(&format!("SELECT kb.create_vector_db('{id}', dimension => 16, config => '{config}')"));

@@ -12,6 +12,7 @@ mod dialects;
 mod egress;
 mod fair;
 mod faults;
+mod files;
 mod limits;
 mod pages;
 mod rerank;

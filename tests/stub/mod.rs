@@ -8,6 +8,7 @@ mod answer;
 pub mod bucket;
 mod dialect;
 mod fault;
+mod files;
 mod payload;
 mod request;
 mod server;
@@ -15,6 +16,7 @@ mod state;
 
 pub use answer::{score, vector};
 pub use fault::Fault;
+pub use files::{FileStub, scan};
 
 use dialect::Dialect;
 use fault::Chaos;

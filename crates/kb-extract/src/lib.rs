@@ -44,6 +44,9 @@ pub fn extract(file: &File) -> Result<Extraction, Fault> {
 /// The same for a file that is not needed any more, of which a reader may do without a copy.
 pub fn extract_owned(mut file: File) -> Result<Extraction, Fault> {
     let found = detect::detect(&file)?;
+    if file.max_text == 0 {
+        return Ok(Extraction { content_type: found.content_type, ..Extraction::default() });
+    }
     let mut extraction = if found.format.extensions == formats::pdf::PDF.extensions {
         formats::pdf::read_bytes(std::mem::take(&mut file.bytes), file.max_text)?
     } else {

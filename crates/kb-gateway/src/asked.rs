@@ -1,18 +1,22 @@
-//! Requests to rerankers and chat models: which service answers them, and how their usage is booked.
+//! Requests to rerankers, chat models and extractors: which service answers them, and how their usage is
+//! booked.
 
 use super::chat::Chat;
 use super::endpoint::budget::Spent;
 use super::endpoint::usage::Usage;
+use super::file_reader;
 use super::protocol::{Access, Prompt, Response};
 use super::rerank::{self, Question};
 use super::services::{Caller, Services};
 use crate::local_models::Models;
 use kb_types::error::{Error, Result};
-use kb_types::{Llm, ServiceKind};
+use kb_types::extraction::File;
+use kb_types::{Extractor, Llm, ServiceKind};
 
 pub enum Asked {
     Scores(Box<Question>),
     Words(Box<Llm>, Access, Prompt),
+    Text(Box<Extractor>, Access, File),
 }
 
 impl Asked {
@@ -20,7 +24,7 @@ impl Asked {
     pub fn spent(&self) -> Spent {
         match self {
             Asked::Scores(question) => question.access.spent,
-            Asked::Words(_, access, _) => access.spent,
+            Asked::Words(_, access, _) | Asked::Text(_, access, _) => access.spent,
         }
     }
 
@@ -29,6 +33,7 @@ impl Asked {
         match self {
             Asked::Scores(question) => rerank::booked_as(question),
             Asked::Words(llm, ..) => (llm.id.clone(), ServiceKind::Llm),
+            Asked::Text(extractor, ..) => (extractor.id.clone(), ServiceKind::Extractor),
         }
     }
 
@@ -37,6 +42,7 @@ impl Asked {
         let (kind, id) = match self {
             Asked::Scores(question) => (ServiceKind::Reranker, question.reranker.id.clone()),
             Asked::Words(llm, ..) => (ServiceKind::Llm, llm.id.clone()),
+            Asked::Text(extractor, ..) => (ServiceKind::Extractor, extractor.id.clone()),
         };
         move |problem| Error::Service { kind, id, problem, passing: true }
     }
@@ -57,6 +63,9 @@ impl Asked {
                 let chat = Chat::open(services, &llm, &access)?;
                 Response::Chatted(chat.ask(prompt, caller, usage).await?)
             }
+            Asked::Text(extractor, access, file) => Response::Extracted(
+                file_reader::read(services, *extractor, &access, file, caller, usage).await?,
+            ),
         })
     }
 }

@@ -58,11 +58,8 @@ impl Chat {
     pub fn open(services: &Services, llm: &Llm, access: &Access) -> Result<Chat> {
         let kind = ServiceKind::Llm;
         let (provider, api) = provider::with_api(kind, &llm.provider, |provider| provider.chat)?;
-        let base_url = llm.base_url.as_deref().or(provider.base_url()).unwrap_or_default().to_string();
-        let own = llm.config.remote.path.clone();
-        let path = own.unwrap_or_else(|| api.path(&base_url).to_string());
-        let remote = llm.config.remote.clone();
-        let service = Service { kind, id: llm.id.clone(), base_url, auth: provider.auth, path, remote };
+        let (base_url, remote) = (llm.base_url.as_deref(), &llm.config.remote);
+        let service = Service::new(kind, &llm.id, provider, base_url, remote, |base_url| api.path(base_url));
         let endpoint = services.endpoint(&service, access)?;
         Ok(Chat { llm: llm.clone(), api, service, endpoint })
     }

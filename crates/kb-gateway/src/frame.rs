@@ -28,6 +28,9 @@ pub const MAX_PART: usize = 2 * 1024 * 1024;
 /// The most bytes of a page of a bucket's listing, as it is sent and as it is passed on, and of a part of an
 /// object.
 pub const MAX_OBJECTS: usize = 4 * 1024 * 1024;
+/// The most bytes of a file that an extraction service reads, and of the text that it finds.
+pub const MAX_FILE: usize = 15 * 1024 * 1024;
+pub const MAX_FILE_TEXT: usize = MAX_VECTORS;
 /// The memory of a request besides its texts and vectors.
 const BASE: usize = 16 * 1024;
 
@@ -111,7 +114,10 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
         Request::Embed { embedder, kind, urgency, texts, client, .. } => {
             (embedder, kind, urgency, texts, client)
         }
-        Request::Rerank { client, .. } | Request::Chat { client, .. } => {
+        Request::Extract { file, .. } if file.bytes.len() > MAX_FILE => {
+            return what("a file for an extractor", file.bytes.len(), MAX_FILE);
+        }
+        Request::Rerank { client, .. } | Request::Chat { client, .. } | Request::Extract { client, .. } => {
             if client.tenant.len() > MAX_TENANT {
                 return what("the tenant's name", client.tenant.len(), MAX_TENANT);
             }
@@ -173,6 +179,7 @@ pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
         }
         Request::Rerank { texts, .. } => (vector_bytes(texts.len(), 2), Urgency::Bulk),
         Request::Chat { .. } => (MAX_CHAT, Urgency::Bulk),
+        Request::Extract { .. } => (MAX_FILE_TEXT, Urgency::Bulk),
         Request::CountTokens { texts, .. } => (vector_bytes(texts.len(), 1), Urgency::of(texts)),
         Request::TakeQuestions { .. } => (2 * query_log::PART_BYTES, Urgency::Bulk),
         Request::Fetch { .. } | Request::FetchMore(_) => (MAX_PART, Urgency::Ingest),

@@ -7,9 +7,9 @@
 //! call of it. `endpoint/call.rs` waits for limits, budget and breaker, and `endpoint/transport.rs` sends
 //! what `provider/` wrote. The reply is read by `provider/` and becomes a value in `endpoint/classify.rs`.
 //! `call.rs` tells limits and breaker of it, and retries or returns; `remote_model.rs` halves the batch or
-//! normalises the vectors; `queue.rs` gives each text its result. Rerankers and chat models go through
-//! `asked.rs` and `services.rs` instead of a queue. Pages are fetched by `fetch/`, and buckets are listed and
-//! read by `object_storage/`.
+//! normalises the vectors; `queue.rs` gives each text its result. Rerankers, chat models and extractors go
+//! through `asked.rs` and `services.rs` instead of a queue. Pages are fetched by `fetch/`, and buckets are
+//! listed and read by `object_storage/`.
 //!
 //! **Invariant:** every text of a request gets exactly one result, a vector or an error. A fault of one text
 //! is never the error of another.
@@ -23,6 +23,7 @@ mod connection;
 pub mod embed;
 pub mod endpoint;
 mod fetch;
+pub mod file_reader;
 pub mod frame;
 mod loaded_models;
 pub mod local_models;

@@ -8,6 +8,8 @@ pub use super::turns::Urgency;
 pub use kb_types::Prompt;
 use kb_types::bucket::Bucket;
 use kb_types::error::{Error, Result};
+use kb_types::extraction::File;
+use kb_types::extractor::{Extractor, ServiceText};
 use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -45,6 +47,8 @@ pub enum Request {
     },
     /// Requests the answer of a chat model.
     Chat { llm: Llm, access: Access, prompt: Prompt, client: Client, patience_ms: Option<u64> },
+    /// Requests the text that an extraction service finds in a file.
+    Extract { extractor: Extractor, access: Access, file: File, client: Client, patience_ms: Option<u64> },
     /// Requests the usage of queries in a database, part by part. Each part is repeated until its number
     /// comes back in `booked` (0 for none).
     TakeUsage { database: u32, booked: u64 },
@@ -82,6 +86,7 @@ pub enum Response {
     /// A score for each text. Larger scores are better.
     Reranked(Vec<f64>),
     Chatted(String),
+    Extracted(ServiceText),
     Usage(UsagePart),
     /// The number of the last question, and the questions.
     Questions(u64, Vec<LoggedQuestion>),
@@ -231,7 +236,7 @@ pub struct UsagePart {
 /// The usage of queries at an endpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UsageRow {
-    /// The id of the embedder, reranker or chat model.
+    /// The id of the embedder, reranker, chat model or extractor.
     pub endpoint: String,
     pub kind: ServiceKind,
     pub kb_no: i64,

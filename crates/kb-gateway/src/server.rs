@@ -176,6 +176,10 @@ impl Handler for ServerState {
                 let asked = Asked::Words(Box::new(llm), access, prompt);
                 ask_service(self, asked, client, connection, memory, patience_ms).await
             }
+            Request::Extract { extractor, access, file, client, patience_ms } => {
+                let asked = Asked::Text(Box::new(extractor), access, file);
+                ask_service(self, asked, client, connection, memory, patience_ms).await
+            }
             Request::TakeUsage { database, booked } => {
                 Ok(Response::Usage(lock(&self.query_usage).take(database, booked)))
             }
@@ -302,7 +306,7 @@ async fn ask_provider(
     Ok(Response::Embedded(embedded?))
 }
 
-/// Calls a reranker or chat model, as long as the client waits.
+/// Calls a reranker, chat model or extractor, as long as the client waits.
 async fn ask_service(
     state: &Arc<ServerState>,
     asked: Asked,

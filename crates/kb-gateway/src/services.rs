@@ -1,5 +1,5 @@
-//! The endpoints of rerankers and chat models, which are found by their rows, called for one client, and
-//! closed when idle.
+//! The endpoints of rerankers, chat models and extractors, which are found by their rows, called for one
+//! client, and closed when idle.
 
 use super::cancellation::CancellationToken;
 use super::endpoint::access::Access;
@@ -10,6 +10,7 @@ use super::endpoint::pool::Endpoints;
 use super::endpoint::secret::Secret;
 use super::endpoint::transport::Auth;
 use super::endpoint::usage::Usage;
+use super::provider::Provider;
 use super::turns::{Urgency, Whose};
 use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
@@ -19,13 +20,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How a reranker or chat model is reached.
+/// How a reranker, chat model or extractor is reached.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
     pub kind: ServiceKind,
     pub id: String,
     pub base_url: String,
     pub auth: Auth,
+    /// See [`Provider::is_free_form`].
+    pub is_free_form: bool,
     /// The path after base_url. It separates endpoints with different purposes at one base_url, so that a
     /// fault of one does not stop another.
     pub path: String,
@@ -59,7 +62,8 @@ impl Services {
     /// The endpoint of a service, if the access allows calling it.
     pub fn endpoint(&self, service: &Service, access: &Access) -> Result<Arc<Endpoint>> {
         let refused = |problem: String| service.error(CallError::Refused(problem));
-        let authorization = self.endpoints.authorize(&service.base_url, false, access).map_err(refused)?;
+        let authorization =
+            self.endpoints.authorize(&service.base_url, service.is_free_form, access).map_err(refused)?;
         let key = (service.clone(), authorization.secret.clone(), authorization.reach);
         if let Some((endpoint, used)) = lock(&self.kept).get_mut(&key) {
             *used = Instant::now();
@@ -78,6 +82,28 @@ impl Services {
 }
 
 impl Service {
+    /// `path` is the provider's own path for a base_url. That of the config replaces it.
+    pub fn new(
+        kind: ServiceKind,
+        id: &str,
+        provider: &Provider,
+        base_url: Option<&str>,
+        remote: &Remote,
+        path: impl FnOnce(&str) -> &'static str,
+    ) -> Service {
+        let base_url = base_url.or(provider.base_url()).unwrap_or_default().to_string();
+        let path = remote.path.clone().unwrap_or_else(|| path(&base_url).to_string());
+        Service {
+            kind,
+            id: id.to_string(),
+            base_url,
+            auth: provider.auth,
+            is_free_form: provider.is_free_form,
+            path,
+            remote: remote.clone(),
+        }
+    }
+
     fn configuration(&self) -> Configuration {
         let remote = &self.remote;
         Configuration {

@@ -1,10 +1,12 @@
-//! Answers of models about a document's text that chunking needs: the distances between neighbouring
-//! sentences, and a sentence for each chunk that says what it is about. Each answer is stored under a hash of
-//! its request, so that after an edit only what changed is requested.
+//! Answers of models and services about a document that chunking needs: the text of a file, the distances
+//! between neighbouring sentences, and a sentence for each chunk that says what it is about. Each answer is
+//! stored under a hash of its request, so that after an edit only what changed is requested.
 
 use kb_types::Llm;
 use kb_types::Prompt;
 use kb_types::error::{Error, Result};
+use kb_types::extraction::File;
+use kb_types::extractor::{Extractor, ServiceText};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,6 +18,8 @@ pub type Key = u128;
 pub struct Answers {
     distances: BTreeMap<Key, f32>,
     sentences: BTreeMap<Key, String>,
+    #[serde(default)]
+    files: BTreeMap<Key, ServiceText>,
 }
 
 impl Answers {
@@ -26,7 +30,7 @@ impl Answers {
 
     /// None where there are no answers.
     pub fn encode(&self) -> Result<Option<Vec<u8>>> {
-        if self.distances.is_empty() && self.sentences.is_empty() {
+        if self.distances.is_empty() && self.sentences.is_empty() && self.files.is_empty() {
             return Ok(None);
         }
         let encoded =
@@ -36,6 +40,10 @@ impl Answers {
 
     pub fn add_distance(&mut self, key: Key, distance: f32) {
         self.distances.insert(key, distance);
+    }
+
+    pub fn add_file(&mut self, key: Key, text: ServiceText) {
+        self.files.insert(key, text);
     }
 
     pub fn add_sentence(&mut self, key: Key, sentence: String) {
@@ -60,6 +68,16 @@ pub struct Ask {
     pub prompt: Prompt,
 }
 
+/// A file whose text is requested from an extraction service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileAsk {
+    pub build_no: i64,
+    pub key: Key,
+    /// The id of the service.
+    pub extractor: String,
+    pub file: File,
+}
+
 /// The answers that are known while a document is chunked, which of them were used, and which are still
 /// missing.
 #[derive(Debug, Clone, Default)]
@@ -68,6 +86,7 @@ pub struct Consulted {
     pub used: Answers,
     pub runs: Vec<Run>,
     pub asks: Vec<Ask>,
+    pub files: Vec<FileAsk>,
     /// For each build whose models do not answer, the reason.
     refused: HashMap<i64, Error>,
 }
@@ -79,7 +98,8 @@ impl Consulted {
 
     /// Starts another attempt to chunk the document.
     pub fn begin(&mut self) {
-        (self.runs, self.asks, self.used) = (Vec::new(), Vec::new(), Answers::default());
+        (self.runs, self.asks, self.files) = (Vec::new(), Vec::new(), Vec::new());
+        self.used = Answers::default();
     }
 
     /// Records that the models of a build do not answer. From now on its requests return this error.
@@ -92,7 +112,7 @@ impl Consulted {
     }
 
     pub fn is_complete(&self) -> bool {
-        self.runs.is_empty() && self.asks.is_empty()
+        self.runs.is_empty() && self.asks.is_empty() && self.files.is_empty()
     }
 
     /// The distance of each sentence from the next one. None where it is not known and has been noted as
@@ -153,6 +173,30 @@ impl Consulted {
     }
 }
 
+impl Consulted {
+    /// The text that a service finds in a file, if it is known.
+    pub fn known_file(&mut self, extractor: &Extractor, file: &File) -> Option<ServiceText> {
+        let key = file_key(extractor, file);
+        let text = self.known.files.get(&key)?.clone();
+        self.used.add_file(key, text.clone());
+        Some(text)
+    }
+
+    /// Notes that the text of a file is missing. Errors: see [`Consulted::refuse`].
+    pub fn request_file(&mut self, build_no: i64, extractor: &Extractor, file: File) -> Result<()> {
+        self.check(build_no)?;
+        let (key, extractor) = (file_key(extractor, &file), extractor.id.clone());
+        self.files.push(FileAsk { build_no, key, extractor, file });
+        Ok(())
+    }
+}
+
+fn file_key(extractor: &Extractor, file: &File) -> Key {
+    let url = extractor.base_url.as_deref().unwrap_or_default();
+    let name = file.name.as_deref().unwrap_or_default();
+    key(&[extractor.version().as_bytes(), url.as_bytes(), name.as_bytes(), &file.bytes])
+}
+
 /// The key of the distance between two consecutive sentences, for one embedder.
 pub fn pair_key(fingerprint: i64, first: &str, second: &str) -> Key {
     key(&[&fingerprint.to_le_bytes(), first.as_bytes(), second.as_bytes()])
@@ -187,6 +231,8 @@ pub fn distance(first: &[f32], second: &[f32]) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kb_types::extractor::{ExtractorConfig, TextType};
+    use serde_json::json;
 
     #[test]
     fn only_unknown_pairs_are_requested_and_only_used_ones_are_kept() {
@@ -217,6 +263,38 @@ mod tests {
         assert!(later.distances(4, 8, &["a", "b"]).is_ok());
         assert_eq!(Answers::decode(b"nonsense"), Answers::default());
         assert_eq!(Answers::default().encode().unwrap(), None);
+    }
+
+    #[test]
+    fn the_text_of_a_file_is_requested_once_for_each_service_and_content() {
+        let extractor = |config: serde_json::Value| Extractor {
+            id: "ocr".into(),
+            provider: "tika".into(),
+            model: String::new(),
+            base_url: None,
+            config: ExtractorConfig::parse(&config).unwrap(),
+        };
+        let (first, second) = (extractor(json!({})), extractor(json!({"text_type": "text/plain"})));
+        let file = |bytes: &[u8]| File { bytes: bytes.to_vec(), ..File::default() };
+        let mut consulted = Consulted::default();
+        assert_eq!(consulted.known_file(&first, &file(b"a")), None);
+        consulted.request_file(3, &first, file(b"a")).unwrap();
+        assert!(!consulted.is_complete());
+        let text = ServiceText::whole(TextType::Plain, "words".into());
+        consulted.known.add_file(consulted.files[0].key, text.clone());
+        consulted.begin();
+        assert_eq!(consulted.known_file(&first, &file(b"a")), Some(text.clone()));
+        assert!(consulted.is_complete());
+        let stored = consulted.used.encode().unwrap().unwrap();
+        let mut later = Consulted::new(Answers::decode(&stored));
+        assert_eq!(later.known_file(&first, &file(b"a")), Some(text));
+        assert_eq!(later.known_file(&first, &file(b"b")), None);
+        assert_eq!(later.known_file(&second, &file(b"a")), None);
+        later.refuse(3, Error::Internal("no".into()));
+        assert!(later.request_file(3, &first, file(b"b")).is_err());
+        // What an earlier version of kb has stored can be read.
+        let earlier = rmp_serde::to_vec(&(BTreeMap::from([(7u128, 0.5f32)]), BTreeMap::<Key, String>::new()));
+        assert_eq!(Answers::decode(&earlier.unwrap()).distances.len(), 1);
     }
 
     #[test]

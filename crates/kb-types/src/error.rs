@@ -38,6 +38,43 @@ impl fmt::Display for ObjectKind {
     }
 }
 
+impl ObjectKind {
+    /// How to find the objects of this kind, and how to create one.
+    fn hint(self) -> Option<&'static str> {
+        Some(match self {
+            ObjectKind::KnowledgeBase => {
+                "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
+            }
+            ObjectKind::Service(ServiceKind::Embedder) => {
+                "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
+            }
+            ObjectKind::Service(ServiceKind::Reranker) => {
+                "List them with SELECT id FROM kb.rerankers; create one with kb.create_reranker(id, provider)."
+            }
+            ObjectKind::Service(ServiceKind::Llm) => {
+                "List them with SELECT id FROM kb.llms; create one with kb.create_llm(id, provider)."
+            }
+            ObjectKind::Service(ServiceKind::Extractor) => {
+                "List them with SELECT id FROM kb.extractors; create one with kb.create_extractor(id, provider, base_url => …)."
+            }
+            ObjectKind::VectorDb => {
+                "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
+            }
+            ObjectKind::EvalSet => {
+                "List them with SELECT name FROM kb.eval_sets; create one with kb.create_eval_set(kb_id, eval_set)."
+            }
+            ObjectKind::Source => {
+                "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
+            }
+            ObjectKind::Secret
+            | ObjectKind::Run
+            | ObjectKind::Table
+            | ObjectKind::Role
+            | ObjectKind::Column => return None,
+        })
+    }
+}
+
 impl From<ServiceKind> for ObjectKind {
     fn from(kind: ServiceKind) -> Self {
         ObjectKind::Service(kind)
@@ -102,10 +139,11 @@ pub enum Error {
     /// request. `of_tenant` means that only the tenant who asked is affected.
     #[error("embedder \"{embedder}\" is paused: {problem}")]
     Paused { embedder: String, problem: String, retry_after_ms: u64, of_tenant: bool },
-    /// A reranker or chat model gave no answer. `passing` means that it may answer later.
+    /// A reranker, chat model or extractor gave no answer. `passing` means that it may answer later.
     #[error("{kind} \"{id}\": {problem}")]
     Service { kind: ServiceKind, id: String, problem: String, passing: bool },
-    /// A reranker or chat model is not called for a while, because of limits, a budget or an open breaker.
+    /// A reranker, chat model or extractor is not called for a while, because of limits, a budget or an open
+    /// breaker.
     #[error("{kind} \"{id}\" is paused: {problem}")]
     ServicePaused { kind: ServiceKind, id: String, problem: String },
     /// A source is not read for a while, because its secret cannot be used.
@@ -215,34 +253,7 @@ impl Error {
     /// The HINT line: what to do about it.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Error::NotFound { what, .. } => match what {
-                ObjectKind::KnowledgeBase => {
-                    "List them with SELECT id FROM kb.knowledge_bases; create one with kb.create_knowledge_base(id)."
-                }
-                ObjectKind::Service(ServiceKind::Embedder) => {
-                    "List them with SELECT id FROM kb.embedders; create one with kb.create_embedder(id, provider, model, dimension)."
-                }
-                ObjectKind::Service(ServiceKind::Reranker) => {
-                    "List them with SELECT id FROM kb.rerankers; create one with kb.create_reranker(id, provider)."
-                }
-                ObjectKind::Service(ServiceKind::Llm) => {
-                    "List them with SELECT id FROM kb.llms; create one with kb.create_llm(id, provider)."
-                }
-                ObjectKind::VectorDb => {
-                    "List them with SELECT id FROM kb.vector_dbs; create one with kb.create_vector_db(id, type, dimension)."
-                }
-                ObjectKind::EvalSet => {
-                    "List them with SELECT name FROM kb.eval_sets; create one with kb.create_eval_set(kb_id, eval_set)."
-                }
-                ObjectKind::Source => {
-                    "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
-                }
-                ObjectKind::Secret
-                | ObjectKind::Run
-                | ObjectKind::Table
-                | ObjectKind::Role
-                | ObjectKind::Column => return None,
-            },
+            Error::NotFound { what, .. } => what.hint()?,
             Error::NotAttached { .. } => {
                 "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
             }
@@ -267,7 +278,7 @@ impl Error {
             }
             Error::ContentType { .. } => {
                 "kb.put_document takes text/plain, text/markdown, text/html and text/csv; kb.put_file also takes files of other \
-                 formats."
+                 formats. An extractor (kb.create_extractor) can read what kb cannot, such as images."
             }
             Error::Died { .. } => {
                 "The server log says why the process died. If it ran out of memory, split the document or give the \
@@ -294,6 +305,9 @@ impl Error {
             }
             Error::Service { kind: ServiceKind::Llm, passing: false, .. } => {
                 "Fix the chat model (kb.alter_llm, kb.check_llm)."
+            }
+            Error::Service { kind: ServiceKind::Extractor, passing: false, .. } => {
+                "Fix the file or the extractor (kb.alter_extractor, kb.check_extractor), then kb.retry the documents."
             }
             Error::Paused { .. } => {
                 "Documents stay in the queue until it can be used again; SELECT * FROM kb.health() shows what is paused."

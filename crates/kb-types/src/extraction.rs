@@ -62,7 +62,7 @@ pub struct File {
     pub content_type: Option<String>,
     #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
-    /// The most bytes of text that are wanted.
+    /// The most bytes of text that are wanted. 0: only the type of the file is.
     pub max_text: usize,
     #[serde(default)]
     pub reading: Reading,

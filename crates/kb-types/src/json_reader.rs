@@ -67,6 +67,19 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A JSON pointer (RFC 6901).
+    pub fn pointer(&mut self, key: &'static str) -> Option<String> {
+        let pointer = self.text(key)?;
+        if !pointer.is_empty() && !pointer.starts_with('/') {
+            self.problem(
+                key,
+                format_args!("\"{pointer}\" is not a JSON pointer: it must be '' or begin with /"),
+            );
+            return None;
+        }
+        Some(pointer)
+    }
+
     /// A value by its name.
     pub fn named<T: Named>(&mut self, key: &'static str) -> Option<T> {
         let name = self.text(key)?;

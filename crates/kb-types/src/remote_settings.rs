@@ -113,9 +113,9 @@ impl Default for Remote {
 const MILLION: f64 = 1e6;
 
 /// The headers that `headers` accepts: those that providers document for attributing, billing, routing or
-/// tracing requests. Any other header might carry a credential, which only `secret` may provide, or break the
-/// request.
-const HEADERS: [&str; 20] = [
+/// tracing requests, and for languages and ways of OCR. Any other header might carry a credential, which only
+/// `secret` may provide, or break the request.
+const HEADERS: [&str; 22] = [
     "Accept",
     "API-Version",
     "HTTP-Referer",
@@ -133,6 +133,8 @@ const HEADERS: [&str; 20] = [
     "X-OpenRouter-Title",
     "X-Request-Id",
     "X-Request-Source",
+    "X-Tika-OCRLanguage",
+    "X-Tika-PDFOcrStrategy",
     "X-Title",
     "X-Use-Cache",
     "X-Wait-For-Model",
@@ -169,9 +171,9 @@ impl Remote {
             query_task: fields.text("query_task"),
             method: fields.text("method"),
             body: fields.object("body").map(|body| body.to_string()),
-            items_pointer: pointer(fields, "items_pointer"),
-            vector_pointer: pointer(fields, "vector_pointer"),
-            tokens_pointer: pointer(fields, "tokens_pointer"),
+            items_pointer: fields.pointer("items_pointer"),
+            vector_pointer: fields.pointer("vector_pointer"),
+            tokens_pointer: fields.pointer("tokens_pointer"),
         };
         if remote.tenant_share.is_some() && remote.daily_token_budget.is_none() {
             fields.problem("tenant_share", format_args!("requires a daily_token_budget"));
@@ -221,16 +223,6 @@ fn check_version(fields: &mut Fields, version: &str) -> bool {
         fields.problem("api_version", format_args!("must contain only letters, digits, -, . and _"));
     }
     fine
-}
-
-fn pointer(fields: &mut Fields, key: &'static str) -> Option<String> {
-    let pointer = fields.text(key)?;
-    if !pointer.is_empty() && !pointer.starts_with('/') {
-        fields
-            .problem(key, format_args!("\"{pointer}\" is not a JSON pointer: it must be '' or begin with /"));
-        return None;
-    }
-    Some(pointer)
 }
 
 fn parse_retry(fields: &mut Fields) -> Retry {

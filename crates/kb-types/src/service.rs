@@ -1,14 +1,16 @@
-//! The kinds of services that a database configures, in kb.embedders, kb.rerankers and kb.llms.
+//! The kinds of services that a database configures, in kb.embedders, kb.rerankers, kb.llms and
+//! kb.extractors.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a model at a provider is used for.
+/// What a model or a server at a provider is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ServiceKind {
     Embedder,
     Reranker,
     Llm,
+    Extractor,
 }
 
 impl ServiceKind {
@@ -18,6 +20,7 @@ impl ServiceKind {
             ServiceKind::Embedder => "embedder",
             ServiceKind::Reranker => "reranker",
             ServiceKind::Llm => "llm",
+            ServiceKind::Extractor => "extractor",
         }
     }
 
@@ -27,6 +30,7 @@ impl ServiceKind {
             ServiceKind::Embedder => "embed",
             ServiceKind::Reranker => "rerank",
             ServiceKind::Llm => "chat",
+            ServiceKind::Extractor => "extract",
         }
     }
 }

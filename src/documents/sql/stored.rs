@@ -14,7 +14,7 @@ use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
 use kb_text::chunk_settings::Chunking;
 use kb_types::error::Result;
-use kb_types::extraction::{self, Extraction};
+use kb_types::extraction::Extraction;
 use kb_types::{Filter, Json};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -239,14 +239,15 @@ pub fn set_extracted(
     Ok(())
 }
 
-/// Records what was found in a file, in the transaction that writes the chunks. `kept_title` is not replaced
-/// by what the file says. Metadata that the caller has given has precedence over that of the file, and of the
-/// latter, only keys are kept that the knowledge base allows.
+/// Records what `extractor` found in a file, in the transaction that writes the chunks. `kept_title` is not
+/// replaced by what the file says. Metadata that the caller has given has precedence over that of the file,
+/// and of the latter, only keys are kept that the knowledge base allows.
 pub fn set_extracted_file(
     document_id: i64,
     content: &str,
     title: Option<&str>,
     extraction: &Extraction,
+    extractor: &str,
 ) -> Result<()> {
     let metadata = Json::new(Value::Object(extraction.metadata.clone()).to_string());
     spi::execute(
@@ -265,7 +266,7 @@ pub fn set_extracted_file(
             Arg::Text(content),
             Arg::TextOrNull(title),
             Arg::Text(&extraction.content_type),
-            Arg::Text(extraction::VERSION),
+            Arg::Text(extractor),
             Arg::JsonText(Some(&metadata)),
         ],
     )?;
@@ -325,11 +326,11 @@ pub fn set_failed(job: &Job, error: &str, sqlstate: &str) -> Result<()> {
 }
 
 /// The condition for documents that kb.ingest processes: they are not ready, were made under other settings
-/// than $2, or are files that another version of kb-extract has read.
+/// than $2, or are files that another version of kb-extract or of an extractor has read.
 const OUTDATED: &str = concat!(
     "(status <> 'ready' OR settings IS DISTINCT FROM $2 OR extractor <> 'kb-extract ",
     env!("CARGO_PKG_VERSION"),
-    "')"
+    "' AND NOT EXISTS (SELECT FROM kb.extractors e WHERE e.version = documents.extractor))"
 );
 
 /// The attached table of a document d, whose row must be read first. What other sources have is read by their

@@ -1,4 +1,5 @@
-//! Documents whose cutting asks models: asks them, on a thread that calls nothing of PostgreSQL, and cuts.
+//! Documents whose cutting asks models, or whose text extraction services find: asks them, on a thread that
+//! calls nothing of PostgreSQL, and cuts.
 
 use super::compare::{self, Compared};
 use super::prepare::{self, Document, Means, Prepared};
@@ -10,21 +11,23 @@ use crate::models::embedder_access;
 use crate::work::Target;
 use kb_gateway::protocol::{Access, Client, Request, Response, Usage};
 use kb_text::context::read_sentence;
-use kb_text::model_answers::{Answers, Ask, Consulted};
+use kb_text::model_answers::{Answers, Ask, Consulted, FileAsk};
 use kb_types::error::{Error, Result};
-use kb_types::{Llm, ServiceKind};
-use std::collections::HashMap;
+use kb_types::{Extractor, Llm, ServiceKind};
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A document is cut at most so often: for its sentences, for its chunks, and with all answers.
-const ROUNDS: usize = 4;
+/// A document is cut at most so often: for its text, for its sentences, for its chunks, and with all answers.
+const ROUNDS: usize = 5;
 
-/// The right to ask the models of a build.
+/// The right to ask the models and services of a build.
 pub struct Right {
     pub target: Arc<Target>,
     pub vectors: Access,
     pub chat: Option<(Llm, Access)>,
+    pub files: Vec<(Extractor, Access)>,
     pub client: Client,
 }
 
@@ -33,9 +36,15 @@ impl Right {
     pub fn read(target: &Arc<Target>) -> Result<Right> {
         let tenant = &target.build.tenant_id;
         let chat = target.llm.as_ref().map(|row| ask::chat_access(row, tenant)).transpose()?;
+        let vectors = match target.asks_models() {
+            true => embedder_access(&target.embedder, tenant)?,
+            false => Access::default(),
+        };
+        let file = |extractor: &Extractor| ask::extractor_access(&extractor.id, tenant);
         Ok(Right {
-            vectors: embedder_access(&target.embedder, tenant)?,
+            vectors,
             chat,
+            files: target.extractors.iter().map(file).collect::<Result<_>>()?,
             client: client::this_client(tenant, target.build.kb_no),
             target: Arc::clone(target),
         })
@@ -62,6 +71,17 @@ pub enum CaseEnd {
     Failed(Job, Error),
     /// Not all was asked: it is taken up again later.
     Stopped(Job),
+}
+
+impl CaseEnd {
+    /// Whether its extraction service is not called for a while.
+    pub fn is_paused_extractor(&self) -> bool {
+        let kind = match self {
+            CaseEnd::Failed(_, Error::ServicePaused { kind, .. }) => Some(*kind),
+            _ => None,
+        };
+        kind == Some(ServiceKind::Extractor)
+    }
 }
 
 pub struct Consultation {
@@ -156,6 +176,58 @@ fn ask(cases: &mut [Case], rights: &Rights, stop: &AtomicBool, ended: &mut Consu
         ended.refused.extend(refused.map(|error| (Arc::clone(target), error)));
         if let Some((llm, access)) = &right.chat {
             chat(cases, right, (llm, access), stop, &mut pump)?;
+        }
+        for (extractor, access) in right.files.iter().filter(|_| !stop.load(Ordering::Relaxed)) {
+            read_files(cases, right, (extractor, access), stop, &mut pump)?;
+        }
+    }
+    Ok(())
+}
+
+/// Asks an extraction service of a build for the text of files. A file that it cannot read fails alone.
+fn read_files(
+    cases: &mut [Case],
+    right: &Right,
+    (extractor, access): (&Extractor, &Access),
+    stop: &AtomicBool,
+    pump: &mut Pump,
+) -> Result<()> {
+    let build_no = right.target.build.build_no;
+    let is_own = |ask: &FileAsk| ask.build_no == build_no && ask.extractor == extractor.id;
+    let mut waiting: VecDeque<(usize, FileAsk)> = VecDeque::new();
+    for (case, asked) in cases.iter_mut().enumerate() {
+        waiting.extend(asked.consulted.files.extract_if(.., |ask| is_own(ask)).map(|ask| (case, ask)));
+    }
+    let paused = RefCell::new(None);
+    let sent = RefCell::new(Vec::new());
+    let left = RefCell::new(waiting);
+    let next = || {
+        if stop.load(Ordering::Relaxed) || paused.borrow().is_some() {
+            return None;
+        }
+        let (case, FileAsk { key, file, .. }) = left.borrow_mut().pop_front()?;
+        sent.borrow_mut().push((case, key));
+        let (extractor, access, client) = (extractor.clone(), access.clone(), right.client.clone());
+        Some(Request::Extract { extractor, access, file, client, patience_ms: None })
+    };
+    let take = |number: usize, response| {
+        let Some((case, key)) = sent.borrow().get(number).copied() else { return };
+        let consulted = &mut cases[case].consulted;
+        let error = match response {
+            Response::Extracted(text) => return consulted.known.add_file(key, text),
+            Response::Error(fault) => Error::from(fault),
+            other => Error::Internal(format!("unexpected answer of the gateway: {other:?}")),
+        };
+        if matches!(error, Error::ServicePaused { .. }) {
+            paused.borrow_mut().get_or_insert(error.clone());
+        }
+        consulted.refuse(build_no, error);
+    };
+    // Reading a file can take minutes, for which a worker that is to end does not wait.
+    pump.run_unless(stop, extractor.config.remote.max_concurrency, next, take)?;
+    if let Some(error) = paused.into_inner() {
+        for (case, _) in left.into_inner() {
+            cases[case].consulted.refuse(build_no, error.clone());
         }
     }
     Ok(())

@@ -9,6 +9,7 @@
 mod compare;
 mod consult;
 mod file_intake;
+mod file_text;
 mod finish;
 mod parts;
 mod prepare;
@@ -90,6 +91,10 @@ impl Work for DocumentWork {
 
     fn full_embedders(&self) -> Vec<String> {
         self.slow.full_embedders()
+    }
+
+    fn full_knowledge_bases(&self) -> Vec<i64> {
+        self.slow.full_knowledge_bases()
     }
 
     fn take(&mut self, jobs: Vec<Job>) {

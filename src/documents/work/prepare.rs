@@ -6,6 +6,7 @@
 //! **Invariant:** a bad document costs no other document. A group that cannot be read or written is done
 //! again one by one, and a panic in a parser is caught per document.
 
+use super::file_text::{self, Reader};
 use super::parts;
 use crate::documents::chunks;
 use crate::documents::chunks::{Existing, OwnedChunk};
@@ -28,10 +29,10 @@ use kb_text::parse::{ContentType, Extracted, extract_bytes, extract_file};
 use kb_text::rechunk::{PreviousChunk, rechunk};
 use kb_text::tokenizer::Tokenizer;
 use kb_types::error::{Error, Result};
-use kb_types::extraction::{Extraction, File, Reading};
+use kb_types::extraction::{Extraction, File, Reading, VERSION};
 use kb_types::sync::lock;
 use kb_types::vector_db::question_problem;
-use kb_types::{Bounds, Limits};
+use kb_types::{Bounds, Extractor, Limits};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -49,6 +50,8 @@ pub struct Document {
     pub targets: Vec<(Arc<Target>, Vec<Existing>)>,
     /// What kb-extract has found in it, for each way in which its builds have it read.
     extractions: Vec<(Reading, Arc<Extraction>)>,
+    /// The extraction service that finds its text instead, and its media type.
+    service: Option<(Arc<Extractor>, String)>,
 }
 
 /// What preparing documents needs of the settings, which only the main thread reads.
@@ -73,6 +76,9 @@ impl Document {
     /// The ways in which kb-extract is still to read it.
     fn wanted(&self) -> Vec<Reading> {
         let mut wanted = Vec::new();
+        if self.service.is_some() {
+            return wanted;
+        }
         for reading in self.targets.iter().filter_map(|(target, _)| reading(&self.stored, target)) {
             if found(&self.extractions, reading).is_none() && !wanted.contains(&reading) {
                 wanted.push(reading);
@@ -86,8 +92,28 @@ impl Document {
         !self.wanted().is_empty()
     }
 
-    /// Finds the text of a file. Errors are the document's own.
+    /// Finds the text of a file, or who is to be asked for it. Errors are the document's own.
     pub fn read_file(mut self, program: &Program, max_text: usize) -> Result<Document> {
+        if let Some((target, _)) = self.targets.last().filter(|_| self.stored.file_name.is_some())
+            && !target.extractors.is_empty()
+        {
+            let reading = target.build.preprocess.reading();
+            let file = File {
+                name: self.stored.file_name.clone(),
+                content_type: Some(self.stored.content_type.clone()),
+                bytes: self.stored.original.clone(),
+                max_text,
+                reading,
+            };
+            let reader = file_text::reader(&file, &self.job.external_id, target, program);
+            match reader.map_err(|error| error.of_document(&self.job.external_id))? {
+                Reader::Service(extractor, content_type) => {
+                    return Ok(Document { service: Some((extractor, content_type)), ..self });
+                }
+                Reader::Program(Some(found)) => self.extractions.push((reading, Arc::new(found))),
+                Reader::Program(None) => {}
+            }
+        }
         let mut wanted = self.wanted();
         while let Some(reading) = wanted.pop() {
             // A page that was put as text stays in its row, and is compared with it.
@@ -112,9 +138,14 @@ impl Document {
         Ok(self)
     }
 
-    /// Whether models are asked before it can be cut.
+    /// Whether models or services are asked before it can be cut.
     pub fn asks_models(&self) -> bool {
-        self.targets.iter().any(|(target, _)| target.asks_models())
+        self.targets.iter().any(|(target, _)| target.asks_models()) || self.service.is_some()
+    }
+
+    /// The extraction service that is asked for its text.
+    pub fn asked_extractor(&self) -> Option<&str> {
+        self.service.as_ref().map(|(extractor, _)| extractor.id.as_str())
     }
 }
 
@@ -142,7 +173,8 @@ pub fn read(job: &Job, targets: &mut Targets) -> Result<Option<Document>> {
         };
         with_existing.push((target, existing));
     }
-    Ok(Some(Document { job: job.clone(), stored, targets: with_existing, extractions: Vec::new() }))
+    let job = job.clone();
+    Ok(Some(Document { job, stored, targets: with_existing, extractions: Vec::new(), service: None }))
 }
 
 /// What is to be written for a document.
@@ -161,6 +193,8 @@ pub struct Prepared {
     title: Option<String>,
     /// What was found in it, if it is a file.
     extraction: Option<Arc<Extraction>>,
+    /// The version of what found it.
+    extractor: String,
     /// What models said of it, where the row must change.
     answers: Option<Option<Vec<u8>>>,
 }
@@ -197,16 +231,33 @@ fn prepare_document(
     means: &Means,
     consulted: &mut Consulted,
 ) -> Result<Option<Prepared>> {
-    let Document { job, stored, targets, extractions } = document;
+    let Document { job, stored, targets, extractions, service } = document;
     let bounds = &Bounds::begin(means.limits);
+    let (mut of_service, mut extractor) = (None, VERSION.to_string());
+    if let Some((service, content_type)) = &service {
+        let file = File {
+            name: stored.file_name.clone(),
+            content_type: Some(content_type.clone()),
+            bytes: stored.original.clone(),
+            max_text: means.limits.bytes,
+            ..File::default()
+        };
+        let build_no = targets.last().map_or(0, |(target, _)| target.build.build_no);
+        match file_text::of_service(service, content_type, file, build_no, bounds, consulted)? {
+            Some(found) => of_service = Some(Arc::new(found)),
+            None => return Ok(None),
+        }
+        extractor = service.version();
+    }
+    let found = |reading| of_service.as_ref().or_else(|| found(&extractions, reading));
     let mut prepared = Vec::new();
     let (mut settings, mut text, mut title) = (String::new(), String::new(), None);
     let in_next = targets.iter().any(|(target, _)| target.is_next());
     // A file whose text no build can take keeps what was found in it.
-    let last = targets.last().and_then(|(target, _)| found(&extractions, reading(&stored, target)?));
+    let last = targets.last().and_then(|(target, _)| found(reading(&stored, target)?));
     let mut extraction = last.filter(|_| stored.file_name.is_some()).cloned();
     for (target, existing) in targets {
-        let read = reading(&stored, &target).map(|reading| found(&extractions, reading));
+        let read = reading(&stored, &target).map(found);
         let original = match read {
             Some(Some(extraction)) => Original::File(extraction),
             Some(None) => {
@@ -269,6 +320,7 @@ fn prepare_document(
         text,
         title,
         extraction,
+        extractor,
         answers: (answers != stored.answers).then_some(answers),
         job,
     }))
@@ -442,7 +494,8 @@ pub fn write(prepared: &[Prepared], carefully: bool) -> Result<WrittenGroup> {
         match (&document.text, title) {
             (Some((_, text)), _) if document.extraction.is_some() => {
                 let Some(extraction) = &document.extraction else { continue };
-                stored::set_extracted_file(document.document_id, text, title, extraction)?;
+                let extractor = &document.extractor;
+                stored::set_extracted_file(document.document_id, text, title, extraction, extractor)?;
                 let owner = document.targets.first().map(|(target, _)| target.build.tenant_id.as_str());
                 let owner = owner.unwrap_or(&document.job.tenant_id);
                 parts::put(document.document_id, &document.job, owner, extraction.parts.clone())?;

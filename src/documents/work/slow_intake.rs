@@ -1,8 +1,8 @@
-//! Documents whose cutting asks models are prepared apart, those of each model on a thread of their own, so
-//! that one that is slow to answer keeps no others back.
+//! Documents whose cutting asks models, or whose text extraction services find, are prepared apart, those of
+//! each model and service on a thread of their own, so that one that is slow to answer keeps no others back.
 //!
-//! What models said is kept in `kb.documents.answers` by a hash of what was asked, also of a document that
-//! failed or was stopped, so that nothing is paid for twice.
+//! What models and services said is kept in `kb.documents.answers` by a hash of what was asked, also of a
+//! document that failed or was stopped, so that nothing is paid for twice.
 
 use super::consult::{self, CaseEnd, Consultation, Right, Rights, Task};
 use super::prepare::{Document, Means, Prepared};
@@ -14,7 +14,7 @@ use crate::work::{Event, HelperThread, Pauses, Target, helper_thread};
 use kb_gateway::protocol::Usage;
 use kb_types::ServiceKind;
 use kb_types::error::Result;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,13 +24,37 @@ const THREADS: usize = 8;
 /// A group of documents is prepared together up to this many bytes.
 const GROUP_BYTES: usize = 2 * 1024 * 1024;
 const GROUP_DOCUMENTS: usize = 32;
-/// The number of documents (or `GROUP_BYTES` of them) waiting for a model from which on no more documents of
-/// the same embedder are claimed.
+/// The number of documents (or `GROUP_BYTES` of them) waiting for a model or service from which on no more
+/// documents of the same embedder, or of the same knowledge bases, are claimed.
 const WAITING: usize = 64;
 
-/// The models that a document is cut with, in each build: ids of the embedder and the chat model. A document
-/// may have a chat model of its own.
-type Models = Vec<(String, Option<String>)>;
+/// How long nothing more is asked of a service that is paused, so that its documents are not read again and
+/// again.
+const REST: Duration = Duration::from_secs(5);
+
+/// What is asked about a document, by ids.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Models {
+    /// The embedder and the chat model with which it is cut in each build. A document may have a chat model
+    /// of its own.
+    cut_with: Vec<(String, Option<String>)>,
+    extractor: Option<String>,
+}
+
+impl Models {
+    fn of(document: &Document) -> Models {
+        let asked = document.targets.iter().filter(|(target, _)| target.asks_models());
+        let cut_with = asked
+            .map(|(target, _)| (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone())));
+        Models { cut_with: cut_with.collect(), extractor: document.asked_extractor().map(str::to_string) }
+    }
+}
+
+/// Whether so much waits that no more is claimed.
+fn is_full(documents: &VecDeque<Document>) -> bool {
+    let bytes = documents.iter().map(Document::size).sum::<usize>();
+    documents.len() >= WAITING || bytes >= GROUP_BYTES
+}
 
 struct UnderConsultation {
     /// Empty when the group was given up: its end is waited for.
@@ -43,6 +67,8 @@ struct UnderConsultation {
 pub struct SlowIntake {
     waiting: BTreeMap<Models, VecDeque<Document>>,
     running: BTreeMap<Models, UnderConsultation>,
+    /// When services that were paused are asked again.
+    rests: BTreeMap<Models, Instant>,
 }
 
 impl SlowIntake {
@@ -71,20 +97,24 @@ impl SlowIntake {
 
     /// Embedders of which enough documents wait.
     pub fn full_embedders(&self) -> Vec<String> {
-        let is_full = |documents: &&VecDeque<Document>| {
-            let bytes = documents.iter().map(Document::size).sum::<usize>();
-            documents.len() >= WAITING || bytes >= GROUP_BYTES
-        };
         let full = self.waiting.iter().filter(|(_, documents)| is_full(documents));
-        full.filter_map(|(models, _)| models.last()).map(|(embedder, _)| embedder.clone()).collect()
+        full.filter_map(|(models, _)| models.cut_with.last()).map(|(embedder, _)| embedder.clone()).collect()
+    }
+
+    /// Knowledge bases of which enough documents wait for an extraction service. Others of the same embedder
+    /// need not wait for it.
+    pub fn full_knowledge_bases(&self) -> Vec<i64> {
+        let full = self
+            .waiting
+            .iter()
+            .filter(|(models, documents)| models.cut_with.is_empty() && is_full(documents));
+        let bases: BTreeSet<i64> =
+            full.flat_map(|(_, documents)| documents).map(|document| document.job.kb_no).collect();
+        bases.into_iter().collect()
     }
 
     pub fn add(&mut self, document: Document) {
-        let asked = document.targets.iter().filter(|(target, _)| target.asks_models());
-        let models = asked
-            .map(|(target, _)| (target.embedder.id.clone(), target.llm.as_ref().map(|llm| llm.id.clone())));
-        let models = models.collect();
-        self.waiting.entry(models).or_default().push_back(document);
+        self.waiting.entry(Models::of(&document)).or_default().push_back(document);
     }
 
     /// Returns what is prepared; whether anything has ended.
@@ -100,7 +130,11 @@ impl SlowIntake {
             let Some(mut running) = self.running.remove(&models) else { continue };
             let Some(ended) = running.ended.take() else { continue };
             if !running.jobs.is_empty() {
-                settle(ended?, &mut prepared, events);
+                let ended = ended?;
+                if ended.outcomes.iter().any(|(end, _)| end.is_paused_extractor()) {
+                    self.rests.insert(models, Instant::now() + REST);
+                }
+                settle(ended, &mut prepared, events);
             } else if let Ok(ended) = ended {
                 book(&ended.spent);
             }
@@ -119,7 +153,9 @@ impl SlowIntake {
             return Ok(false);
         }
         let mut has_begun = false;
-        let is_free = |models: &&Models| !self.running.contains_key(*models);
+        self.rests.retain(|_, until| *until > Instant::now());
+        let is_free =
+            |models: &&Models| !self.running.contains_key(*models) && !self.rests.contains_key(*models);
         let free: Vec<Models> = self.waiting.keys().filter(is_free).cloned().collect();
         for models in free.into_iter().take(THREADS.saturating_sub(self.running.len())) {
             has_begun = true;
@@ -140,7 +176,8 @@ impl SlowIntake {
         let (mut rights, mut refusals) = (Rights::new(), HashMap::new());
         for (target, _) in documents.iter().flat_map(|document| &document.targets) {
             let build_no = target.build.build_no;
-            if !target.asks_models() || rights.contains_key(&build_no) || refusals.contains_key(&build_no) {
+            let asks_none = !target.asks_models() && target.extractors.is_empty();
+            if asks_none || rights.contains_key(&build_no) || refusals.contains_key(&build_no) {
                 continue;
             }
             match read_right(target, pauses) {
@@ -175,7 +212,9 @@ fn take_group(waiting: &mut VecDeque<Document>) -> Vec<Document> {
 
 /// The right to ask the models of a build, or why they may not be asked now.
 fn read_right(target: &Arc<Target>, pauses: &Pauses) -> Result<Right> {
-    pauses.check(&target.embedder, &target.build.tenant_id, Instant::now())?;
+    if target.asks_models() {
+        pauses.check(&target.embedder, &target.build.tenant_id, Instant::now())?;
+    }
     txn::in_txn(|| Right::read(target))
 }
 

@@ -4,7 +4,7 @@
 //! created. Before that the table is empty, so that databases made from a template with nothing but the
 //! extension are no copies. The row is dumped and copied, so a restored database and a clone have the row of
 //! another database. While they have it, `models/endpoint_access.rs` gives no right to ask a remote
-//! embedder, reranker or chat model.
+//! embedder, reranker, chat model or extractor.
 
 use crate::pg::background;
 use crate::pg::spi::{self, Arg, Row};

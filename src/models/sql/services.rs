@@ -1,6 +1,6 @@
-//! kb.embedders, kb.rerankers and kb.llms, a table for each kind of service. Their columns are the same,
-//! except that kb.embedders also has the dimension and the fingerprint of vectors, and whether a row comes
-//! with kb.
+//! kb.embedders, kb.rerankers, kb.llms and kb.extractors, a table for each kind of service. Their columns are
+//! the same, except that kb.embedders also has the dimension and the fingerprint of vectors, and whether a
+//! row comes with kb, and that kb.extractors has a version.
 
 use crate::pg::spi::{self, Arg, Row};
 use kb_gateway::endpoint::egress::origin;
@@ -8,7 +8,10 @@ use kb_gateway::provider::{self, Provider};
 use kb_types::error::{Error, Result};
 use kb_types::json_reader::Fields;
 use kb_types::remote_settings::Remote;
-use kb_types::{Embedder, EmbedderConfig, Llm, LlmConfig, Reranker, RerankerConfig, ServiceKind};
+use kb_types::{
+    Embedder, EmbedderConfig, Extractor, ExtractorConfig, Llm, LlmConfig, Reranker, RerankerConfig,
+    ServiceKind,
+};
 use serde_json::Value;
 
 /// A row of one of the tables.
@@ -56,6 +59,7 @@ fn table(kind: ServiceKind) -> &'static str {
         ServiceKind::Embedder => "kb.embedders",
         ServiceKind::Reranker => "kb.rerankers",
         ServiceKind::Llm => "kb.llms",
+        ServiceKind::Extractor => "kb.extractors",
     }
 }
 
@@ -88,6 +92,7 @@ fn read(kind: ServiceKind, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>>
 pub fn insert(row: &ServiceRow) -> Result<bool> {
     let (columns, values) = match row.kind {
         ServiceKind::Embedder => (", dimension, fingerprint", ", $8, $9"),
+        ServiceKind::Extractor => (", version", ", $8"),
         _ => ("", ""),
     };
     let sql = format!(
@@ -95,12 +100,13 @@ pub fn insert(row: &ServiceRow) -> Result<bool> {
          VALUES ($1, $2, $3, $4, $5, $6, $7{values}) ON CONFLICT (id) DO NOTHING",
         table(row.kind)
     );
-    Ok(spi::execute(&sql, &arguments(row)?)? == 1)
+    Ok(spi::execute(&sql, &arguments(row, &version(row)?)?)? == 1)
 }
 
 pub fn update(row: &ServiceRow) -> Result<()> {
     let own = match row.kind {
         ServiceKind::Embedder => ", dimension = $8, fingerprint = $9",
+        ServiceKind::Extractor => ", version = $8",
         _ => "",
     };
     let sql = format!(
@@ -108,11 +114,16 @@ pub fn update(row: &ServiceRow) -> Result<()> {
                 updated_at = now() WHERE id = $1",
         table(row.kind)
     );
-    spi::execute(&sql, &arguments(row)?)?;
+    spi::execute(&sql, &arguments(row, &version(row)?)?)?;
     Ok(())
 }
 
-fn arguments(row: &ServiceRow) -> Result<Vec<Arg<'_>>> {
+fn version(row: &ServiceRow) -> Result<String> {
+    if row.kind == ServiceKind::Extractor { Ok(row.extractor()?.version()) } else { Ok(String::new()) }
+}
+
+/// `version` is that of an extractor.
+fn arguments<'a>(row: &'a ServiceRow, version: &'a str) -> Result<Vec<Arg<'a>>> {
     let mut arguments = vec![
         Arg::Text(&row.id),
         Arg::Text(&row.provider),
@@ -125,6 +136,9 @@ fn arguments(row: &ServiceRow) -> Result<Vec<Arg<'_>>> {
     if row.kind == ServiceKind::Embedder {
         let embedder = row.embedder()?;
         arguments.extend([Arg::Int(embedder.dimension as i32), Arg::Long(embedder.fingerprint())]);
+    }
+    if row.kind == ServiceKind::Extractor {
+        arguments.push(Arg::Text(version));
     }
     Ok(arguments)
 }
@@ -150,6 +164,12 @@ pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
                  OR EXISTS (SELECT FROM kb.builds WHERE chunking ->> 'context_llm' = $1)
                  OR EXISTS (SELECT FROM kb.documents WHERE chunking ->> 'context_llm' = $1)
                  OR EXISTS (SELECT FROM kb.rerankers WHERE llm = $1)"
+        }
+        ServiceKind::Extractor => {
+            "SELECT EXISTS (
+                 SELECT FROM (SELECT preprocess FROM kb.knowledge_bases UNION ALL SELECT preprocess FROM kb.builds) s
+                 CROSS JOIN pg_catalog.jsonb_each(s.preprocess -> 'extractors') e
+                 WHERE e.value ->> 'extractor' = $1)"
         }
     };
     Ok(spi::write_one(sql, &[Arg::Text(id)], Row::only)?.unwrap_or(false))
@@ -189,6 +209,12 @@ impl ServiceRow {
         let config = self.parsed(LlmConfig::parse)?;
         let ServiceRow { id, provider, model, base_url, .. } = self.clone();
         Ok(Llm { id, provider, model, base_url, config })
+    }
+
+    pub fn extractor(&self) -> Result<Extractor> {
+        let config = self.parsed(ExtractorConfig::parse)?;
+        let ServiceRow { id, provider, model, base_url, .. } = self.clone();
+        Ok(Extractor { id, provider, model, base_url, config })
     }
 
     fn parsed<C>(&self, parse: fn(&Value) -> Result<C, Vec<String>>) -> Result<C> {

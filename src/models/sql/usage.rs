@@ -62,7 +62,8 @@ pub fn today(kind: ServiceKind, endpoint: &str, tenant: &str) -> Result<Spent> {
         "WITH endpoints AS (
              SELECT 'embed' AS capability, id, secret, secret_host FROM kb.embedders UNION ALL
              SELECT 'rerank', id, secret, secret_host FROM kb.rerankers UNION ALL
-             SELECT 'chat', id, secret, secret_host FROM kb.llms)
+             SELECT 'chat', id, secret, secret_host FROM kb.llms UNION ALL
+             SELECT 'extract', id, secret, secret_host FROM kb.extractors)
          SELECT t.today - '1970-01-01'::date AS day, u.tokens, u.by_tenant
          FROM (SELECT (now() AT TIME ZONE 'UTC')::date AS today) t
          CROSS JOIN LATERAL (

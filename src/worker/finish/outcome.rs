@@ -133,7 +133,7 @@ fn kind(error: &Error) -> &str {
         Error::Provider { .. } => "its embedder's provider failed each time",
         Error::Embedding { .. } => "its embedder made no vector of a text",
         Error::InputTooLong { .. } => "a text is longer than its embedder's model reads",
-        Error::Service { .. } => "a reranker or chat model failed",
+        Error::Service { .. } => "a reranker, chat model or extractor failed",
         Error::DocumentTooLarge { .. } | Error::TooLarge { .. } | Error::Limit { .. } => "it is too large",
         Error::Quota { .. } => "it is over its tenant's quota",
         Error::Document { .. } => "it cannot be read",

@@ -74,8 +74,11 @@ impl Worker {
         // No embedder takes more than half of what is left, so that however many are stuck another finds
         // room.
         let mut embedders = self.open.busy_embedders(OPEN_LOCAL, OPEN_REMOTE.min(room / 2));
-        embedders.extend(self.works.of(kind)?.full_embedders());
-        let busy = Busy { embedders, knowledge_bases: self.upkeeps.full_knowledge_bases() };
+        let work = self.works.of(kind)?;
+        embedders.extend(work.full_embedders());
+        let mut knowledge_bases = self.upkeeps.full_knowledge_bases();
+        knowledge_bases.extend(work.full_knowledge_bases());
+        let busy = Busy { embedders, knowledge_bases };
         let paused = self.pauses.current(Instant::now());
         let lease = settings::lease_duration();
         let (most, share) = (CLAIM.min(room), SHARE.min(room));

@@ -7,6 +7,7 @@ use kb_gateway::provider::{find, names};
 use kb_inference::finish;
 use kb_types::ServiceKind;
 use kb_types::embedder::{Embedder, EmbedderConfig};
+use kb_types::extractor::{Extractor, ExtractorConfig};
 use serde_json::json;
 
 pub const TARGET: Target = Target {
@@ -18,6 +19,8 @@ pub const TARGET: Target = Target {
         "content": "data": "index": "embedding": "embeddings": "float": "values": "usage": "total_tokens":
         "prompt_tokens": "prompt_eval_count": "predictions": "statistics": "token_count": "truncated":
         "meta": "billed_units": "input_tokens": [0.5,-1.5] "AADAPw==" "AADAfw==" [1e39,1] [1e400] [0,0]
+        "document": "md_content": "status": "success" "errors": "type": "Title" "text": "metadata": "page_number":
+        <html> <div class="page"> "<!-- page of kb -->"
         null true { } [ ] , : {"embedding":[1,2]}
     "##,
 };
@@ -41,10 +44,32 @@ fn read_scores_and_words(data: &[u8], count: usize) {
     }
 }
 
+/// Answers of extraction services are refused, or contain a text that is not much larger than they are.
+fn read_text_of_files(data: &[u8]) {
+    for provider in names(ServiceKind::Extractor) {
+        let config = json!({"pages_pointer": "/data", "text_pointer": "/text"});
+        let extractor = Extractor {
+            id: "e".into(),
+            provider: provider.into(),
+            model: String::new(),
+            base_url: None,
+            config: ExtractorConfig::parse(&config).unwrap(),
+        };
+        let api = find(ServiceKind::Extractor, provider).unwrap().extract.unwrap();
+        let (read, cost) = measure(|| api.read(&extractor, data));
+        cost.within(&LIMITS, data.len());
+        match read {
+            Ok(text) => assert!(text.size() <= 16 * data.len(), "{provider}"),
+            Err(problem) => assert!(problem.to_string().len() <= 1400, "{provider}: {problem:?}"),
+        }
+    }
+}
+
 fn run(data: &[u8]) {
     let mut random = choices(data);
     let count = 1 + random.usize(..3);
     read_scores_and_words(data, count);
+    read_text_of_files(data);
     for provider in names(ServiceKind::Embedder) {
         let embedder = embedder(provider, random.usize(..2) == 0);
         let api = find(ServiceKind::Embedder, provider).unwrap().embed.unwrap();

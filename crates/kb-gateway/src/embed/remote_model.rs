@@ -219,6 +219,7 @@ fn of_text(problem: Unusable) -> CallError {
         Unusable::Unreadable(problem) => CallError::Fault(problem),
         Unusable::Unexpected(problem) => CallError::Rejected { problem, by_size: false },
         Unusable::Truncated(problem) => CallError::Rejected { problem, by_size: true },
+        Unusable::Rejected(problem) => CallError::Rejected { problem, by_size: false },
     }
 }
 

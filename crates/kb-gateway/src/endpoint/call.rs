@@ -25,6 +25,10 @@ pub trait Operation {
     /// The most bytes of a successful reply.
     fn max_reply(&self) -> usize;
     fn read(&self, body: &[u8]) -> Result<Answer<Self::Output>, Unusable>;
+    /// What a reply means that has more bytes than `max_reply`. None: a fault of the endpoint.
+    fn too_long(&self) -> Option<Unusable> {
+        None
+    }
     /// A small operation of the same kind, which no endpoint has reason to reject.
     fn probe(&self) -> Self;
 }
@@ -362,7 +366,7 @@ impl Endpoint {
         };
         match self.transport.send(&operation.request(), sending).await {
             Ok(reply) => classify(reply, self.secret.as_ref(), quote, |body| operation.read(body)),
-            Err(failure) => unanswered(failure),
+            Err(failure) => unanswered(failure, operation.too_long()),
         }
     }
 

@@ -43,6 +43,9 @@ pub enum Unusable {
     /// The reply does not match the configuration, and will not match it next time.
     #[error("{0}")]
     Unexpected(String),
+    /// The endpoint says that it cannot process this request, perhaps in words of its own.
+    #[error("{0}")]
+    Rejected(String),
 }
 
 impl From<String> for Unusable {
@@ -108,7 +111,7 @@ pub fn classify<T>(
                 let fault = Fault { problem: said(&answered, &body, secret, quote), status: answered };
                 of_status(meant, fault, retry_after)
             }
-            _ => of_unusable(unusable),
+            _ => of_unusable(unusable, secret),
         },
     }
 }
@@ -134,19 +137,29 @@ fn said(answered: &str, body: &[u8], secret: Option<&Secret>, quote: bool) -> St
     secret.map_or(text.clone(), |secret| secret.redact(&text))
 }
 
-fn of_unusable<T>(unusable: Unusable) -> Outcome<T> {
+fn of_unusable<T>(unusable: Unusable, secret: Option<&Secret>) -> Outcome<T> {
     match unusable {
         Unusable::Unreadable(problem) => {
             Outcome::Fault(Fault { problem, status: "its answer could not be read".into() })
         }
         Unusable::Truncated(problem) => Outcome::Rejected { problem, by_size: true },
         Unusable::Unexpected(problem) => Outcome::Refused(Fault { status: problem.clone(), problem }),
+        Unusable::Rejected(problem) => {
+            let problem = secret.map_or(problem.clone(), |secret| secret.redact(&problem));
+            Outcome::Rejected { problem, by_size: false }
+        }
     }
 }
 
-/// Classifies a missing reply.
-pub fn unanswered<T>(failure: Failure) -> Outcome<T> {
+/// Classifies a missing reply. `too_long` is what a reply means that is longer than expected, if it is not a
+/// fault of the endpoint.
+pub fn unanswered<T>(failure: Failure, too_long: Option<Unusable>) -> Outcome<T> {
     match failure {
+        Failure::TooLong(cap) => {
+            let problem = format!("its answer is larger than the maximum of {cap} bytes");
+            let fault = || Outcome::Fault(Fault { problem, status: "its answer is too large".into() });
+            too_long.map_or_else(fault, |unusable| of_unusable(unusable, None))
+        }
         Failure::Passing(status, problem) => Outcome::Fault(Fault { problem, status }),
         Failure::Lasting(problem) => Outcome::Refused(Fault { status: problem.clone(), problem }),
     }

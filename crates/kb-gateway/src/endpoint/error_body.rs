@@ -90,6 +90,11 @@ pub fn message(body: &[u8]) -> Option<String> {
         None if body.trim_ascii_start().starts_with(b"<") => return None,
         None => String::from_utf8_lossy(body).into_owned(),
     };
+    Some(line(&text)).filter(|line| !line.is_empty())
+}
+
+/// The beginning of a text, printable and in one line.
+pub fn line(text: &str) -> String {
     let mut line = String::new();
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {
         if !line.is_empty() {
@@ -101,7 +106,7 @@ pub fn message(body: &[u8]) -> Option<String> {
         line.truncate(end);
         line.push('…');
     }
-    (!line.is_empty()).then_some(line)
+    line
 }
 
 /// The HTTP status that means the same as the error in the body. None if the body is not an error. An error

@@ -22,7 +22,7 @@ pub mod classify;
 mod congestion;
 pub mod deadline;
 pub mod egress;
-mod error_body;
+pub mod error_body;
 mod limiter;
 mod outages;
 pub mod pool;

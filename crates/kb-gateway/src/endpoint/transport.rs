@@ -5,7 +5,7 @@
 use super::egress::{Reach, permitted};
 use super::secret::Secret;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,12 +33,21 @@ pub enum Auth {
 pub struct HttpRequest {
     pub method: String,
     pub url: String,
-    pub body: Value,
+    /// Headers that the API wants. Those of the same name in the configuration replace them.
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Body,
+}
+
+/// What a request sends.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Body {
+    Json(Value),
+    Bytes { content_type: String, bytes: Vec<u8> },
 }
 
 impl HttpRequest {
     pub fn post(url: String, body: Value) -> HttpRequest {
-        HttpRequest { method: "POST".to_string(), url, body }
+        HttpRequest { method: "POST".to_string(), url, headers: Vec::new(), body: Body::Json(body) }
     }
 }
 
@@ -59,6 +68,8 @@ pub enum Failure {
     Passing(String, String),
     /// A permanent failure: a forbidden address or an untrusted certificate.
     Lasting(String),
+    /// The reply has more bytes than this.
+    TooLong(usize),
 }
 
 pub struct Transport {
@@ -113,8 +124,18 @@ impl Transport {
         let lasting = |what: &str| Failure::Lasting(what.to_string());
         let method =
             reqwest::Method::from_bytes(request.method.as_bytes()).map_err(|_| lasting("no such method"))?;
-        let mut request =
-            self.client.request(method, &request.url).timeout(sending.timeout).json(&request.body);
+        let HttpRequest { url, headers, body, .. } = request;
+        let mut request = self.client.request(method, url).timeout(sending.timeout);
+        request = match body {
+            Body::Json(value) => request.json(value),
+            Body::Bytes { content_type, bytes } => {
+                request.header(CONTENT_TYPE, content_type).body(bytes.clone())
+            }
+        };
+        let is_replaced = |name: &str| sending.headers.keys().any(|given| given.eq_ignore_ascii_case(name));
+        for (name, value) in headers.iter().filter(|(name, _)| !is_replaced(name)) {
+            request = request.header(*name, value);
+        }
         for (name, value) in sending.headers {
             let name =
                 HeaderName::from_bytes(name.as_bytes()).map_err(|_| lasting("a header's name is invalid"))?;
@@ -142,8 +163,7 @@ impl Transport {
         while let Some(part) = response.chunk().await.map_err(|e| classify(&e))? {
             if body.len() + part.len() > cap {
                 if is_good {
-                    let problem = format!("its answer is larger than the maximum of {cap} bytes");
-                    return Err(Failure::Passing("its answer is too large".into(), problem));
+                    return Err(Failure::TooLong(cap));
                 }
                 break;
             }

@@ -317,6 +317,7 @@ fn of_failure(failure: Failure) -> Fetched {
     match failure {
         Failure::Passing(_, problem) => failed(&problem, true),
         Failure::Lasting(problem) => failed(&problem, false),
+        Failure::TooLong(_) => failed("its answer is too large", true),
     }
 }
 

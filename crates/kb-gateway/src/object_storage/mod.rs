@@ -293,6 +293,7 @@ async fn send(
     let failed = |failure| match failure {
         Failure::Passing(_, text) => Fault::passing(text),
         Failure::Lasting(text) => Fault::lasting(text),
+        Failure::TooLong(_) => Fault::passing("its answer is too large".into()),
     };
     let mut response = right.transport.get(&url, headers).await.map_err(failed)?;
     let (status, is_good) = (response.status().as_u16(), response.status().is_success());

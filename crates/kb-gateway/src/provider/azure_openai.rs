@@ -39,7 +39,7 @@ impl EmbedApi for AzureOpenAi {
         }
         let version = remote.api_version.as_deref().unwrap_or("2024-10-21");
         let url = format!("{}?api-version={version}", url(embedder, "", "/embeddings"));
-        HttpRequest { method: "POST".to_string(), url, body }
+        HttpRequest::post(url, body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

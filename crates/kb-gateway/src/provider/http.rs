@@ -1,6 +1,7 @@
 //! Any other server that accepts and returns JSON. The config has a template for the body of the request, and
 //! JSON pointers (RFC 6901) into the reply.
 
+use super::http_extract::HttpExtract;
 use super::read::{self, Vector};
 use super::{Address, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable, task, url};
 use kb_types::{Embedder, Kind};
@@ -13,10 +14,11 @@ const WHOLE: [&str; 3] = ["{{texts}}", "{{text}}", "{{dimension}}"];
 
 pub const PROVIDER: Provider = Provider {
     name: "http",
-    address: Address::Given("the URL to send texts to"),
+    address: Address::Given("the URL to send texts or files to"),
     needs_secret: false,
     is_free_form: true,
     embed: Some(&Http),
+    extract: Some(&HttpExtract),
     ..Provider::DEFAULT
 };
 
@@ -46,11 +48,7 @@ impl EmbedApi for Http {
     }
 
     fn problems(&self, embedder: &Embedder) -> Vec<String> {
-        let mut problems = Vec::new();
-        let method = method(embedder);
-        if !METHODS.contains(&method) {
-            problems.push(format!("config.method: \"{method}\" is not one of {}", METHODS.join(", ")));
-        }
+        let mut problems = Vec::from_iter(method_problem(embedder.config.remote.method.as_deref()));
         let template = template(embedder);
         if !any_string(&template, &|string: &str| string == "{{texts}}" || string == "{{text}}") {
             problems.push(
@@ -67,11 +65,9 @@ impl EmbedApi for Http {
     }
 
     fn request(&self, embedder: &Embedder, kind: Kind, texts: &[String]) -> HttpRequest {
-        HttpRequest {
-            method: method(embedder).to_string(),
-            url: url(embedder, "", ""),
-            body: fill(template(embedder), embedder, kind, texts),
-        }
+        let body = fill(template(embedder), embedder, kind, texts);
+        let method = embedder.config.remote.method.clone().unwrap_or_else(|| "POST".into());
+        HttpRequest { method, ..HttpRequest::post(url(embedder, "", ""), body) }
     }
 
     fn read(&self, embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {
@@ -94,8 +90,10 @@ impl EmbedApi for Http {
     }
 }
 
-fn method(embedder: &Embedder) -> &str {
-    embedder.config.remote.method.as_deref().unwrap_or("POST")
+/// What is wrong with the method of the config, if it names one.
+pub fn method_problem(method: Option<&str>) -> Option<String> {
+    let method = method.filter(|method| !METHODS.contains(method))?;
+    Some(format!("config.method: \"{method}\" is not one of {}", METHODS.join(", ")))
 }
 
 /// The template of the body, or null if there is none.

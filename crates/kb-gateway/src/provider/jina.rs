@@ -45,7 +45,7 @@ impl EmbedApi for Jina {
         if let Some(dimensions) = remote.dimensions {
             body["dimensions"] = json!(dimensions);
         }
-        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
+        HttpRequest::post(url(embedder, BASE, "/embeddings"), body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

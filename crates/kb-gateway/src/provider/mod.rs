@@ -1,12 +1,15 @@
-//! The providers with an HTTP API: how texts, questions and prompts are written as requests, and how vectors,
-//! scores and text are read from the replies. Nothing here opens a connection or sees a key.
+//! The providers with an HTTP API: how texts, questions, prompts and files are written as requests, and how
+//! vectors, scores and text are read from the replies. Nothing here opens a connection or sees a key.
 //!
 //! A provider is a file of this folder and a line of [`PROVIDERS`].
 
 mod azure_openai;
 mod cohere;
+mod docling;
+mod form;
 mod gemini;
 mod http;
+mod http_extract;
 mod huggingface;
 mod jina;
 mod mistral;
@@ -14,14 +17,18 @@ mod ollama;
 mod openai;
 mod read;
 mod tei;
+mod tika;
+mod unstructured;
 mod vertex;
 mod voyage;
 
 pub use super::endpoint::classify::{Answer, Unusable};
-pub use super::endpoint::transport::{Auth, HttpRequest};
+pub use super::endpoint::transport::{Auth, Body, HttpRequest};
 
 use super::protocol::Prompt;
 use kb_types::error::{Error, Result as KbResult};
+use kb_types::extraction::File;
+use kb_types::extractor::{Extractor, ServiceText};
 use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
 use serde_json::Value;
 
@@ -38,6 +45,9 @@ const PROVIDERS: &[&Provider] = &[
     &jina::PROVIDER,
     &mistral::PROVIDER,
     &tei::PROVIDER,
+    &tika::PROVIDER,
+    &docling::PROVIDER,
+    &unstructured::PROVIDER,
     &http::PROVIDER,
 ];
 
@@ -55,6 +65,7 @@ pub struct Provider {
     pub embed: Option<&'static dyn EmbedApi>,
     pub rerank: Option<&'static dyn RerankApi>,
     pub chat: Option<&'static dyn ChatApi>,
+    pub extract: Option<&'static dyn ExtractApi>,
 }
 
 /// The default base_url of a provider.
@@ -75,6 +86,7 @@ impl Provider {
         embed: None,
         rerank: None,
         chat: None,
+        extract: None,
     };
 
     /// The default base_url. None if it must be given.
@@ -90,6 +102,7 @@ impl Provider {
             ServiceKind::Embedder => self.embed.is_some(),
             ServiceKind::Reranker => self.rerank.is_some(),
             ServiceKind::Llm => self.chat.is_some(),
+            ServiceKind::Extractor => self.extract.is_some(),
         }
     }
 
@@ -99,6 +112,7 @@ impl Provider {
             ServiceKind::Embedder => self.embed?.facts().model,
             ServiceKind::Reranker => self.rerank?.facts().model,
             ServiceKind::Llm => self.chat?.model(),
+            ServiceKind::Extractor => self.extract.map(|api| api.facts().model),
         }
     }
 }
@@ -167,6 +181,38 @@ pub trait ChatApi: Send + Sync {
     fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable>;
 }
 
+pub struct ExtractFacts {
+    /// See [`Provider::model`].
+    pub model: &'static str,
+    /// The path after base_url.
+    pub path: &'static str,
+    /// The keys of `config` that this provider uses besides limits and headers.
+    pub keys: &'static [&'static str],
+}
+
+/// The API of a provider that finds the text of files.
+pub trait ExtractApi: Send + Sync {
+    fn facts(&self) -> ExtractFacts;
+    /// The problems of an extractor that are specific to this provider.
+    fn problems(&self, extractor: &Extractor) -> Vec<String>;
+    fn request(&self, extractor: &Extractor, url: String, file: &File) -> HttpRequest;
+    /// Reads the text of a reply. The error describes what is wrong without repeating the reply.
+    fn read(&self, extractor: &Extractor, body: &[u8]) -> Result<ServiceText, Unusable>;
+}
+
+/// Adds the fields that the config has.
+fn add_fields(form: &mut form::Form, extractor: &Extractor) {
+    for (name, values) in &extractor.config.form {
+        values.iter().for_each(|value| form.text(name, value));
+    }
+}
+
+/// The problems of fields in the config that kb itself sets.
+fn reserved(extractor: &Extractor, names: impl IntoIterator<Item = &'static str>) -> Vec<String> {
+    let is_given = |name: &&str| extractor.config.form.contains_key(*name);
+    names.into_iter().filter(is_given).map(|name| format!("config.form: kb itself sets \"{name}\"")).collect()
+}
+
 /// The provider with this name, if it has an API for this kind of service.
 pub fn find(kind: ServiceKind, name: &str) -> Option<&'static Provider> {
     PROVIDERS.iter().copied().find(|provider| provider.name == name && provider.offers(kind))
@@ -192,7 +238,7 @@ pub fn all_names(kind: ServiceKind) -> Vec<&'static str> {
     let in_server: &[&str] = match kind {
         ServiceKind::Embedder => &["local", "hash"],
         ServiceKind::Reranker => &["local", "llm"],
-        ServiceKind::Llm => &[],
+        ServiceKind::Llm | ServiceKind::Extractor => &[],
     };
     [in_server, &names(kind)].concat()
 }

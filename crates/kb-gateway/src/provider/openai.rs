@@ -50,7 +50,7 @@ impl EmbedApi for OpenAi {
         }
         // base_url is accepted with /v1, as in OpenAI's own clients, and without.
         let path = if base_path.is_empty() { "/v1/embeddings" } else { "/embeddings" };
-        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, path), body }
+        HttpRequest::post(url(embedder, BASE, path), body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

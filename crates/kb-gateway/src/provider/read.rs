@@ -1,6 +1,7 @@
 //! Reads replies of providers: JSON directly into f32, with a vector or a score for each text, in order.
 
 use super::{Answer, EmbedAnswer, Unusable, VectorResult};
+pub use crate::endpoint::error_body::line;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -18,6 +19,11 @@ fn unexpected(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let expected = message.rfind(", expected ").map_or(message.as_str(), |at| &message[at + 2..]);
     format!("the answer is not the JSON expected: {expected}")
+}
+
+/// The text of a reply that is text.
+pub fn text(body: &[u8]) -> Result<String, String> {
+    std::str::from_utf8(body).map(str::to_string).map_err(|_| "the answer is not text in UTF-8".to_string())
 }
 
 /// The answer, if there are as many vectors as texts.

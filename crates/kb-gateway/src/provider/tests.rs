@@ -1,6 +1,7 @@
 //! Tests of the requests of each provider.
 
 mod answers;
+mod extract;
 
 use super::*;
 use kb_types::EmbedderConfig;
@@ -35,9 +36,16 @@ fn request_of(embedder: &Embedder, kind: Kind) -> HttpRequest {
     of(&embedder.provider).request(embedder, kind, &["a".to_string(), "b".to_string()])
 }
 
+fn json_of(request: HttpRequest) -> Value {
+    match request.body {
+        Body::Json(value) => value,
+        Body::Bytes { .. } => panic!("the body is not JSON"),
+    }
+}
+
 #[test]
 fn a_provider_is_found_by_its_name_for_what_it_offers_only() {
-    for kind in [ServiceKind::Embedder, ServiceKind::Reranker, ServiceKind::Llm] {
+    for kind in [ServiceKind::Embedder, ServiceKind::Reranker, ServiceKind::Llm, ServiceKind::Extractor] {
         for provider in PROVIDERS {
             let found = find(kind, provider.name).map(|found| found.name);
             assert_eq!(found, provider.offers(kind).then_some(provider.name), "{kind}: {}", provider.name);
@@ -194,7 +202,7 @@ fn every_request_is_what_the_provider_documents() {
 fn settings_that_were_not_given_are_not_sent() {
     for request in REQUESTS {
         let embedder = embedder(request.provider, request.base_url, Remote::default());
-        let body = request_of(&embedder, Kind::Document).body.to_string();
+        let body = json_of(request_of(&embedder, Kind::Document)).to_string();
         assert!(!body.contains("imension"), "{body}");
         assert!(!body.contains("null"), "{body}");
     }
@@ -211,13 +219,13 @@ fn task_names_of_the_config_replace_the_defaults() {
         };
         let embedder = embedder(request.provider, request.base_url, remote);
         assert_eq!(
-            request_of(&embedder, Kind::Document).body,
+            json_of(request_of(&embedder, Kind::Document)),
             (request.body)("passage"),
             "{}",
             request.provider
         );
         assert_eq!(
-            request_of(&embedder, Kind::Query).body,
+            json_of(request_of(&embedder, Kind::Query)),
             (request.body)("question"),
             "{}",
             request.provider
@@ -251,7 +259,7 @@ fn base64_is_the_default_only_for_openai_itself() {
     ] {
         let remote = Remote { encoding_format: given, ..Remote::default() };
         assert_eq!(
-            request_of(&embedder("openai", base_url, remote), Kind::Query).body["encoding_format"],
+            json_of(request_of(&embedder("openai", base_url, remote), Kind::Query))["encoding_format"],
             sent
         );
     }
@@ -283,8 +291,8 @@ fn huggingface_without_a_server_is_the_hosted_api() {
 fn huggingfaces_prompt_has_the_configs_name() {
     let remote = Remote { query_task: Some("query".into()), ..Remote::default() };
     let embedder = embedder("huggingface", Some("http://tei"), remote);
-    assert_eq!(request_of(&embedder, Kind::Query).body["prompt_name"], "query");
-    assert_eq!(request_of(&embedder, Kind::Document).body.get("prompt_name"), None);
+    assert_eq!(json_of(request_of(&embedder, Kind::Query))["prompt_name"], "query");
+    assert_eq!(json_of(request_of(&embedder, Kind::Document)).get("prompt_name"), None);
 }
 
 #[test]
@@ -306,7 +314,11 @@ fn truncate_is_the_users_choice() {
     ] {
         let mut embedder = plain(provider);
         embedder.config.truncate = true;
-        assert_eq!(request_of(&embedder, Kind::Document).body.pointer(pointer), Some(&value), "{provider}");
+        assert_eq!(
+            json_of(request_of(&embedder, Kind::Document)).pointer(pointer),
+            Some(&value),
+            "{provider}"
+        );
     }
 }
 
@@ -336,11 +348,13 @@ fn a_text_goes_through_the_template_unchanged() {
     assert!(of("http").problems(&embedder).is_empty());
     let expected = HttpRequest {
         method: "PUT".into(),
-        url: "http://h/x".into(),
-        body: json!({
-            "docs": [[text]], "one": text, "name": "m", "label": "m for query",
-            "size": 4, "kind": "query", "as it is": [true, 1, null, "{{other}}"],
-        }),
+        ..HttpRequest::post(
+            "http://h/x".into(),
+            json!({
+                "docs": [[text]], "one": text, "name": "m", "label": "m for query",
+                "size": 4, "kind": "query", "as it is": [true, 1, null, "{{other}}"],
+            }),
+        )
     };
     assert_eq!(of("http").request(&embedder, Kind::Query, std::slice::from_ref(&text)), expected);
 }

@@ -42,7 +42,7 @@ impl EmbedApi for Voyage {
         if let Some(dimensions) = embedder.config.remote.dimensions {
             body["output_dimension"] = json!(dimensions);
         }
-        HttpRequest { method: "POST".to_string(), url: url(embedder, BASE, "/embeddings"), body }
+        HttpRequest::post(url(embedder, BASE, "/embeddings"), body)
     }
 
     fn read(&self, _embedder: &Embedder, body: &[u8], count: usize) -> Result<EmbedAnswer, Unusable> {

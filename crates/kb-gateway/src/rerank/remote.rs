@@ -58,15 +58,9 @@ pub async fn scores(
 ) -> Result<Vec<f64>> {
     let kind = ServiceKind::Reranker;
     let (provider, api) = provider::with_api(kind, &reranker.provider, |provider| provider.rerank)?;
-    let (facts, remote) = (api.facts(), reranker.config.remote.clone());
-    let service = Service {
-        kind,
-        id: reranker.id.clone(),
-        base_url: reranker.base_url.as_deref().or(provider.base_url()).unwrap_or_default().to_string(),
-        auth: provider.auth,
-        path: remote.path.clone().unwrap_or_else(|| facts.path.to_string()),
-        remote,
-    };
+    let facts = api.facts();
+    let (base_url, remote) = (reranker.base_url.as_deref(), &reranker.config.remote);
+    let service = Service::new(kind, &reranker.id, provider, base_url, remote, |_| facts.path);
     let endpoint = services.endpoint(&service, access)?;
     let most = reranker.config.batch_size.unwrap_or(usize::MAX).min(facts.max_batch).max(1);
     let mut all = Vec::with_capacity(texts.len());

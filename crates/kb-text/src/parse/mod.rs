@@ -2,7 +2,10 @@
 
 mod html;
 mod markdown;
+mod pages;
 mod plain;
+
+pub use pages::join;
 
 use kb_types::error::{Error, Result};
 use kb_types::extraction::Extraction;
