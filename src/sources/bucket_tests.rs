@@ -1,6 +1,6 @@
 use super::*;
 
-const ALLOWED: Allowed = Allowed { dirs: Vec::new(), max_size: 100 };
+const ALLOWED: Allowed = Allowed { dirs: Vec::new(), hosts: Default::default(), max_size: 100 };
 
 fn parse(kind: SourceType, config: Value) -> Result<BucketConfig, Vec<String>> {
     let mut fields = Fields::new("config", &config);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     fn parse(config: &Value) -> std::result::Result<GitConfig, Vec<String>> {
-        let allowed = Allowed { dirs: vec!["/srv/repos".into()], max_size: 1 };
+        let allowed = Allowed { dirs: vec!["/srv/repos".into()], hosts: Default::default(), max_size: 1 };
         let mut fields = Fields::new("config", config);
         let config = GitConfig::parse(&mut fields, &allowed);
         let problems = fields.finish();
