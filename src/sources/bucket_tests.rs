@@ -1,6 +1,8 @@
 use super::*;
 
-const ALLOWED: Allowed = Allowed { dirs: Vec::new(), hosts: Default::default(), max_size: 100 };
+fn allowed() -> Allowed {
+    Allowed { dirs: Vec::new(), hosts: Default::default(), max_size: 100 }
+}
 
 fn parse(kind: SourceType, config: Value) -> Result<BucketConfig, Vec<String>> {
     let mut fields = Fields::new("config", &config);
@@ -11,7 +13,7 @@ fn parse(kind: SourceType, config: Value) -> Result<BucketConfig, Vec<String>> {
 
 fn reader(config: Value) -> BucketReader {
     let config = parse(SourceType::S3, config).unwrap();
-    config.reader(Access::default(), Client::default(), &ALLOWED).unwrap()
+    config.reader(Access::default(), Client::default(), &allowed()).unwrap()
 }
 
 #[test]
