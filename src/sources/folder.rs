@@ -52,8 +52,9 @@ pub struct Folder {
 
 impl FolderConfig {
     pub fn parse(kind: SourceType, fields: &mut Fields, allowed: &Allowed) -> FolderConfig {
+        let before = fields.problems.len();
         let path = fields.required_text("path");
-        if !path.is_empty()
+        if fields.problems.len() == before
             && let Err(problem) = Pattern::parse(&path, &allowed.dirs)
         {
             fields.problem("path", problem);

@@ -51,14 +51,15 @@ struct Listed {
 
 impl GitConfig {
     pub fn parse(fields: &mut Fields, allowed: &Allowed) -> GitConfig {
+        let before = fields.problems.len();
+        let path = fields.required_text("path");
+        let is_given = fields.problems.len() == before;
         let config = GitConfig {
-            path: fields.required_text("path"),
+            path,
             reference: fields.text("ref").unwrap_or_else(|| "HEAD".into()),
             globs: fields.texts("globs").unwrap_or_else(|| vec!["**/*".into()]),
         };
-        if !config.path.is_empty()
-            && let Err(problem) = beneath(&config.path, &allowed.dirs)
-        {
+        if is_given && let Err(problem) = beneath(&config.path, &allowed.dirs) {
             fields.problem("path", problem);
         }
         if config.reference.is_empty() || config.reference.contains('\0') {

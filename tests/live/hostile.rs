@@ -28,6 +28,7 @@ fn a_temporary_type_over_another_is_never_read_as_what_it_is_named_after() {
             r#"SELECT kb.create_llm('{id}', 'openai', base_url => 'http://127.0.0.1:1/v1', config => '{{"retry": {{"max_attempts": 1}}}}')"#
         ));
     }
+    db.run("SELECT kb.create_extractor('scanner', 'tika', base_url => 'http://127.0.0.1:1')");
     db.run(r#"SELECT kb.create_reranker('judge', 'llm', config => '{"llm": "talker"}')"#);
     db.put("k", "d1", "Ships were running to the harbor.");
     db.run(surface::ATTACHED);

@@ -1,8 +1,8 @@
 //! The program kb-extract, which the worker starts and asks over a pipe (`kb_types::extraction`). It ends
 //! when its standard input does.
 //!
-//! `kb-extract MEMORY` confines itself to MEMORY bytes of memory, and to what `confinement.rs` says, before it
-//! reads anything. `kb-extract MEMORY git` reads the repository in its current directory
+//! `kb-extract MEMORY` confines itself to MEMORY bytes of memory, and to what `confinement.rs` says, before
+//! it reads anything. `kb-extract MEMORY git` reads the repository in its current directory
 //! (`kb_types::repository`).
 
 #![forbid(unsafe_code)]

@@ -103,8 +103,8 @@ impl Preprocess {
 
     /// Who reads files of a media type, if kb itself does not.
     pub fn extractor_of(&self, content_type: &str) -> Option<&NamedExtractor> {
-        let kind = content_type.split('/').next().unwrap_or_default();
-        self.extractors.get(content_type).or_else(|| self.extractors.get(&format!("{kind}/*")))
+        let of_kind = || self.extractors.get(&format!("{}/*", content_type.split_once('/')?.0));
+        self.extractors.get(content_type).or_else(of_kind)
     }
 }
 

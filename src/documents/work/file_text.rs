@@ -1,5 +1,5 @@
-//! Who finds the text of a file: kb-extract, or the extraction service that the knowledge base names for files
-//! of its type.
+//! Who finds the text of a file: kb-extract, or the extraction service that the knowledge base names for
+//! files of its type.
 
 use crate::extract::{Program, error_of};
 use crate::work::Target;
