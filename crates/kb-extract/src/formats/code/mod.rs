@@ -13,6 +13,7 @@ use crate::charset;
 use kb_types::extraction::{Extraction, Fault, File};
 use kb_types::{Mark, Marked, sizes};
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 use tree_sitter::{Node, ParseOptions, Parser, Tree};
 use tree_sitter_language::LanguageFn;
 
@@ -20,9 +21,13 @@ use tree_sitter_language::LanguageFn;
 const LONGEST: usize = 2 * 1024 * 1024;
 /// Definitions that are within more others have no marks.
 const DEEPEST: usize = 5;
-/// The parser takes about a step for each byte of real code. It is stopped where it takes that many, and then
-/// the text has no marks.
+/// The parser takes about a step for each byte of real code. It is stopped where it takes so many for each
+/// byte, and then the text has no marks.
 const STEPS: usize = 20;
+/// In what is no code, a step can take long. So the parser is also stopped after this time, and that for each
+/// byte.
+const TIME: Duration = Duration::from_secs(2);
+const TIME_OF_BYTE: Duration = Duration::from_micros(5);
 /// The parser reports each time that it has taken this many.
 const REPORTED: usize = 100;
 
@@ -63,12 +68,13 @@ fn parsed(text: &str, language: &Language) -> Option<Tree> {
     let mut parser = Parser::new();
     parser.set_language(&language.grammar.into()).ok().filter(|()| text.len() <= LONGEST)?;
     let mut left = 100 + text.len() * STEPS / REPORTED;
-    let mut progress = |_: &tree_sitter::ParseState| match left {
-        0 => ControlFlow::Break(()),
-        _ => {
-            left -= 1;
-            ControlFlow::Continue(())
+    let end = Instant::now() + TIME + TIME_OF_BYTE * text.len() as u32;
+    let mut progress = |_: &tree_sitter::ParseState| {
+        if left == 0 || Instant::now() >= end {
+            return ControlFlow::Break(());
         }
+        left -= 1;
+        ControlFlow::Continue(())
     };
     let mut from = |at: usize, _| text.as_bytes().get(at..).unwrap_or_default();
     parser.parse_with_options(&mut from, None, Some(ParseOptions::new().progress_callback(&mut progress)))
