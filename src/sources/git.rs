@@ -54,6 +54,9 @@ impl GitConfig {
         let before = fields.problems.len();
         let path = fields.required_text("path");
         let is_given = fields.problems.len() == before;
+        if is_given && path.is_empty() {
+            fields.problem("path", "names no directory");
+        }
         let config = GitConfig {
             path,
             reference: fields.text("ref").unwrap_or_else(|| "HEAD".into()),
