@@ -2,7 +2,7 @@
 
 use super::dump::{PG_RESTORE, create_empty, dump, restore};
 use crate::stub::{Options, Stub};
-use crate::support::{Db, assert_sound, texts};
+use crate::support::{Db, SOON, assert_sound, texts, until};
 
 const OWN: &str = r#"{"strategy": "fixed", "size": 10, "overlap": 0}"#;
 const WHOLE: &str = r#"{"size": 1000, "overlap": 0}"#;
@@ -85,6 +85,7 @@ fn a_document_is_cut_by_its_own_chunking_in_each_build_until_it_gets_another() {
     assert_eq!(cut(&mut db, "own"), (10, true));
     let (most, several) = cut(&mut db, "usual");
     assert!(most > 10 && most <= 60 && several, "{most}");
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
     assert_sound(&mut db, "k", 6, 0);
     let all = sizes(&mut db);
     assert_eq!(all, ["array 10", "m.eml 10", "m.eml/n.txt 10", "own 10", "s/a 10", "usual -"]);
@@ -125,6 +126,7 @@ fn a_chunking_is_checked_with_all_problems_and_fits_what_a_later_model_reads() {
     ingest(&mut db, "upsert");
     let (most, several) = cut(&mut db, "d");
     assert!(most > 100 && most <= 254 && several, "{most}");
+    until(SOON, "the old build is swept", || db.count("kb.builds") == 1);
     assert_sound(&mut db, "k", 1, 0);
     assert_eq!(sizes(&mut db), ["d 600"]);
 }
