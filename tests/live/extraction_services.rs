@@ -124,6 +124,7 @@ fn images_are_read_once_by_the_service_that_is_named_and_paid_for_once() {
             db.0.execute(sql, &[&provider]).unwrap();
             db.wait(provider);
         }
+        until(SOON, "the old build is swept", || db.count("kb.builds WHERE state <> 'live'") == 0);
         assert_sound(&mut db, provider, 2, 0);
         assert_eq!(stub.requests().len(), 2, "{provider}: an answer is kept");
         let booked = "SELECT coalesce(sum(requests), 0)::bigint FROM kb.usage WHERE capability = 'extract' AND endpoint = $1
