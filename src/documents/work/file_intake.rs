@@ -18,8 +18,10 @@ const THREADS: usize = 2;
 const WAITING: usize = 32;
 const WAITING_BYTES: usize = 2 * 1024 * 1024;
 const ALL_BYTES: usize = 16 * 1024 * 1024;
-/// Jobs that are kept without their files, because these would exceed that. More are given back for a while.
+/// Jobs that are kept without their files, because these would exceed that. No more are claimed of a
+/// knowledge base that has many of them. What is more in all is given back for a while.
 const HELD: usize = 64;
+const HELD_OF_ONE: usize = 512;
 const MOST_HELD: usize = 2048;
 const GIVEN_BACK: Duration = Duration::from_secs(5);
 /// After this time a thread leaves the rest of its files to another turn, and one that does not is slow.
@@ -42,7 +44,8 @@ pub struct FileIntake {
     /// By tenant.
     waiting: BTreeMap<String, VecDeque<Document>>,
     reading: Vec<Reading>,
-    held: VecDeque<Job>,
+    /// With the sizes of their files.
+    held: VecDeque<(Job, usize)>,
     /// The tenant that had the last turn.
     last: String,
 }
@@ -68,7 +71,15 @@ impl FileIntake {
 
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
         let waiting = self.waiting.values().flatten().map(|document| &document.job);
-        waiting.chain(self.reading.iter().flat_map(|reading| &reading.jobs)).chain(&self.held)
+        let held = self.held.iter().map(|(job, _)| job);
+        waiting.chain(self.reading.iter().flat_map(|reading| &reading.jobs)).chain(held)
+    }
+
+    /// Knowledge bases of which so many files wait that no more documents of theirs are claimed.
+    pub fn full_knowledge_bases(&self) -> Vec<i64> {
+        let mut held: BTreeMap<i64, usize> = BTreeMap::new();
+        self.held.iter().for_each(|(job, _)| *held.entry(job.kb_no).or_default() += 1);
+        held.into_iter().filter(|(_, jobs)| *jobs >= HELD_OF_ONE).map(|(kb_no, _)| kb_no).collect()
     }
 
     /// Gives up all jobs.
@@ -93,7 +104,8 @@ impl FileIntake {
         if self.has_room(tenant, document.size()) {
             self.waiting.entry(tenant.clone()).or_default().push_back(document);
         } else if self.held.len() < MOST_HELD {
-            self.held.push_back(document.job);
+            let size = document.size();
+            self.held.push_back((document.job, size));
         } else {
             events.push(Event::GivenBack { jobs: vec![document.job], delay: GIVEN_BACK });
         }
@@ -102,10 +114,10 @@ impl FileIntake {
     /// Takes jobs whose files have room by now. They are to be read again.
     pub fn take_held(&mut self, most: usize) -> Vec<Job> {
         let mut taken = Vec::new();
-        for job in std::mem::take(&mut self.held) {
-            match taken.len() < most && self.has_room(&job.tenant_id, 0) {
+        for (job, size) in std::mem::take(&mut self.held) {
+            match taken.len() < most && self.has_room(&job.tenant_id, size) {
                 true => taken.push(job),
-                false => self.held.push_back(job),
+                false => self.held.push_back((job, size)),
             }
         }
         taken
@@ -144,8 +156,8 @@ impl FileIntake {
     pub fn begin(&mut self, may_begin: bool, events: &mut Vec<Event>) -> Result<bool> {
         if !may_begin {
             let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
-            let jobs: Vec<Job> =
-                waiting.map(|document| document.job).chain(std::mem::take(&mut self.held)).collect();
+            let held = std::mem::take(&mut self.held).into_iter().map(|(job, _)| job);
+            let jobs: Vec<Job> = waiting.map(|document| document.job).chain(held).collect();
             events.push(Event::GivenBack { jobs, delay: Duration::ZERO });
             return Ok(false);
         }
@@ -172,13 +184,16 @@ impl FileIntake {
     }
 }
 
-/// Finds the texts of files, until the turn is over.
+/// Finds the texts of files, until the turn is over or there is much text.
 fn read(files: VecDeque<Document>, program: &Program, max_text: usize) -> (Vec<Read>, Vec<Document>) {
     let (begin, mut read, mut files) = (Instant::now(), Vec::new(), files);
+    let mut bytes = 0;
     while let Some(document) = files.pop_front() {
         let job = document.job.clone();
-        read.push(document.read_file(program, max_text).map_err(|error| (job, error)));
-        if begin.elapsed() >= TURN {
+        let document = document.read_file(program, max_text).map_err(|error| (job, error));
+        bytes += document.as_ref().map_or(0, Document::size);
+        read.push(document);
+        if begin.elapsed() >= TURN || bytes >= WAITING_BYTES {
             break;
         }
     }

@@ -94,7 +94,7 @@ impl Work for DocumentWork {
     }
 
     fn full_knowledge_bases(&self) -> Vec<i64> {
-        self.slow.full_knowledge_bases()
+        [self.files.full_knowledge_bases(), self.slow.full_knowledge_bases()].concat()
     }
 
     fn take(&mut self, jobs: Vec<Job>) {
@@ -138,7 +138,8 @@ impl Work for DocumentWork {
     }
 
     fn ask_models(&mut self, may_begin: bool, pauses: &Pauses, events: &mut Vec<Event>) -> Result<bool> {
-        let mut has_begun = self.files.begin(may_begin, events)?;
+        // What was read takes memory until it is prepared.
+        let mut has_begun = (self.read.is_empty() || !may_begin) && self.files.begin(may_begin, events)?;
         // A file that takes long is written, too, before the worker leaves.
         if !may_begin && self.preparing.is_none() && !self.read.is_empty() {
             let group = self.take_read();
