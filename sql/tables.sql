@@ -583,6 +583,8 @@ CREATE TABLE kb.sources (
     run_no        bigint,
     last_run_at   timestamptz,
     next_run_at   timestamptz,
+    -- The version of the source as a whole, while its documents have it.
+    version       text,
     UNIQUE (kb_no, name),
     CHECK (CASE type WHEN 'table' THEN name IS NULL AND relation IS NOT NULL AND relation_name IS NOT NULL AND key IS NOT NULL
            ELSE name <> '' AND name IS NOT NULL AND relation IS NULL AND relation_name IS NULL AND key IS NULL AND backfill IS NULL END),
@@ -603,6 +605,7 @@ COMMENT ON COLUMN kb.sources.name IS 'The name of the source, unique in its know
 COMMENT ON COLUMN kb.sources.run_no IS 'The last run of kb.ingest in which the source was listed; NULL if there was none, or for a table.';
 COMMENT ON COLUMN kb.sources.last_run_at IS 'When the source was last listed to the end; NULL if it never was, or for a table.';
 COMMENT ON COLUMN kb.sources.next_run_at IS 'When the next run begins by itself (every in config); NULL if none does.';
+COMMENT ON COLUMN kb.sources.version IS 'The version of the source that its documents have; of type git, the id of the commit. NULL while they differ from it, if something of it could not be read, or for other types.';
 COMMENT ON COLUMN kb.sources.source_no IS 'The number of the source, which kb.attach_table and kb.create_source return.';
 COMMENT ON COLUMN kb.sources.kb_no IS 'The number of the knowledge base.';
 COMMENT ON COLUMN kb.sources.tenant_id IS 'The knowledge base''s tenant.';

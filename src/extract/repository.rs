@@ -26,6 +26,12 @@ impl Repository {
         Repository { program, directory, running: None }
     }
 
+    /// The id of the commit that a reference names.
+    pub fn commit(&mut self, reference: &str) -> Answer<String> {
+        let question = Question::Commit { reference: reference.into() };
+        self.ask(question, ID).unwrap_or_else(|error| Err(error.to_string()))
+    }
+
     /// The files of the commit that a reference names, beneath these directories.
     pub fn list(&mut self, reference: &str, directories: Vec<String>) -> Answer<Files> {
         let question = Question::List { reference: reference.into(), directories };

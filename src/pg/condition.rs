@@ -125,14 +125,18 @@ fn of_argument(caught: CaughtError) -> Error {
         _ => None,
     };
     match from_caught(caught) {
-        Error::Database { sqlstate, message }
+        Error::Database { sqlstate, message, has_values }
             if OF_TEXT.iter().any(|class| sqlstate.starts_with(class))
                 && !message.contains("published_when") =>
         {
             // The caller does not know of any index.
             let message = message.replace("index predicate", "condition");
             let hint = hint.unwrap_or_default();
-            Error::Database { sqlstate, message: format!("invalid published_when: {message}{hint}") }
+            Error::Database {
+                sqlstate,
+                message: format!("invalid published_when: {message}{hint}"),
+                has_values,
+            }
         }
         error => error,
     }

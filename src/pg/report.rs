@@ -44,9 +44,18 @@ pub fn from_caught(caught: CaughtError) -> Error {
         CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => Error::Database {
             sqlstate: unpack(report.sql_error_code()),
             message: report.message().to_string(),
+            has_values: !is_of_analysis(report.file()),
         },
         CaughtError::RustPanic { ereport, .. } => Error::Internal(ereport.message().to_string()),
     }
+}
+
+/// Whether an error is raised in this file of PostgreSQL's source when a statement is analysed or rights are
+/// checked, so that its message is about names in the statement. What else a statement calls may repeat values
+/// of rows, whatever its SQLSTATE is: RAISE of a function, or a cast to regclass or regtype.
+fn is_of_analysis(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or_default();
+    name == "aclchk.c" || name.starts_with("parse_") && name != "parse_type.c"
 }
 
 /// Keeps Rust's backtraces, which contain paths of the build machine, out of error details, whatever the

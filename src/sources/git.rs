@@ -1,5 +1,6 @@
 //! Lists and reads the files of a commit of a Git repository beneath an allowed directory, by the program
-//! kb-extract. The version of a file is the id of its content, so that only what has changed is read.
+//! kb-extract. The version of the source is the id of the commit: while it is the same, nothing is listed. The
+//! version of a file is the id of its content, so that only what has changed is read.
 //!
 //! **Invariant:** no file outside of the repository's directory is opened. The directory is opened as
 //! `folder.rs` opens directories, and the kernel refuses the program everything that is not in it.
@@ -129,6 +130,11 @@ fn matcher(text: &str) -> Answer<GlobMatcher> {
 }
 
 impl Reader for Git {
+    fn is_at(&self, version: &str) -> bool {
+        let commit = self.open().and_then(|mut repository| repository.commit(&self.config.reference));
+        commit.is_ok_and(|commit| commit == version)
+    }
+
     fn list(&self) -> Result<Listing> {
         let failed = |problem| Listing { problem: Some(problem), ..Listing::default() };
         Ok(self.try_list().unwrap_or_else(failed))
@@ -169,16 +175,21 @@ impl Reader for Git {
 }
 
 impl Git {
-    fn try_list(&self) -> Answer<Listing> {
+    fn open(&self) -> Answer<Repository> {
         let path = &self.config.path;
         let directory =
             open_directory(&self.root, self.names.iter().map(|name| OsStr::new(name.as_str())))
                 .map_err(|error| format!("the directory \"{path}\" cannot be opened: {}", reason(error)))?;
-        let mut repository = Repository::new(self.program.clone(), directory);
+        Ok(Repository::new(self.program.clone(), directory))
+    }
+
+    fn try_list(&self) -> Answer<Listing> {
+        let mut repository = self.open()?;
         let files = repository
             .list(&self.config.reference, self.config.directories())
-            .map_err(|problem| format!("the repository \"{path}\": {problem}"))?;
-        let mut listing = Listing { problem: files.problem, ..Listing::default() };
+            .map_err(|problem| format!("the repository \"{}\": {problem}", self.config.path))?;
+        let mut listing =
+            Listing { problem: files.problem, version: Some(files.commit), ..Listing::default() };
         let mut ids = HashMap::new();
         for entry in files.entries {
             let in_repository = Path::new(OsStr::from_bytes(&entry.path));

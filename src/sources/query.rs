@@ -128,7 +128,7 @@ impl RowSpool {
             .map(|path| (path, "the query returns several rows with this external_id".to_string()))
             .collect();
         failed.dedup();
-        let listing = Mutex::new(Listing { items, failed, problem });
+        let listing = Mutex::new(Listing { items, failed, problem, version: None });
         Ok(Rows { file, places, large, listing, has_title, has_uri })
     }
 }

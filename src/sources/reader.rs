@@ -6,6 +6,12 @@ use kb_types::error::Result;
 /// Lists and reads a source, on a helper thread. An error means that this cannot be done now, for a reason
 /// that has nothing to do with the source, such as a gateway that does not run: the job is done again later.
 pub trait Reader: Send + Sync {
+    /// Whether the source as a whole still has this version ([`Listing::version`]), so that it need not be
+    /// listed.
+    fn is_at(&self, _version: &str) -> bool {
+        false
+    }
+
     /// Lists everything that there is.
     fn list(&self) -> Result<Listing>;
 
@@ -46,6 +52,8 @@ pub struct Listing {
     pub failed: Vec<(String, String)>,
     /// Why the listing was not read to its end; the first reason. Then nothing is deleted.
     pub problem: Option<String>,
+    /// What changes when anything of the source changes; None if nothing tells.
+    pub version: Option<String>,
 }
 
 /// An item that is to be read.

@@ -7,9 +7,9 @@ use kb_types::error::{Error, Result};
 use kb_types::row_key;
 use std::ops::Range;
 
-/// The SQLSTATE classes of errors that the values of a row do not cause: connection, serialisation, names and
-/// rights, resources, intervention, system, internal.
-const NOT_OF_A_ROW: &[&str] = &["08", "25", "40", "42", "53", "55", "57", "58", "XX"];
+/// The SQLSTATE classes of errors that the values of a row do not cause: connection, serialisation,
+/// resources, intervention, system, internal.
+const NOT_OF_A_ROW: &[&str] = &["08", "25", "40", "53", "55", "57", "58", "XX"];
 
 /// The outcome for the requested rows, by their places.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -49,6 +49,7 @@ pub fn read_apart<T>(
 }
 
 fn is_of_a_row(error: &Error) -> bool {
-    matches!(error, Error::Database { sqlstate, .. }
-        if !NOT_OF_A_ROW.iter().any(|class| sqlstate.starts_with(class)))
+    !error.is_of_names()
+        && matches!(error, Error::Database { sqlstate, .. }
+            if !NOT_OF_A_ROW.iter().any(|class| sqlstate.starts_with(class)))
 }

@@ -84,6 +84,21 @@ fn a_file_in_any_charset_becomes_text_and_says_how_it_was_decoded() {
 }
 
 #[test]
+fn a_charset_that_was_declared_counts_when_a_file_is_read_again() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    let sql = "SELECT kb.put_file('k', 'a', $1, 'a.txt', content_type => 'text/plain; charset=iso-8859-7')";
+    let text: &[u8] = b"\xe4\xe5";
+    db.one_with::<String>(sql, &[&text]);
+    db.wait("k");
+    let stored = "SELECT content || ' ' || content_type FROM kb.documents";
+    assert_eq!(db.one::<String>(stored), "δε text/plain");
+    db.run("SELECT kb.ingest('k', 'replace')");
+    db.wait("k");
+    assert_eq!(db.one::<String>(stored), "δε text/plain");
+}
+
+#[test]
 fn what_the_caller_says_of_a_file_has_precedence_over_what_the_file_says() {
     let (_cluster, mut db) = crate::connected!();
     db.create_kb("k", "hash", "{}");

@@ -50,6 +50,11 @@ impl Repository {
         Ok(Repository { objects, references: gix_ref::file::Store::at(place, hash), hash })
     }
 
+    /// The id of the commit that a reference names.
+    pub fn commit_id(&self, reference: &str) -> Result<String, String> {
+        self.commit(reference).map(|(commit, _)| commit.to_string())
+    }
+
     /// The files of the commit that a reference names, beneath these directories.
     pub fn list(&self, reference: &str, directories: &[String]) -> Result<Files, String> {
         let (commit, tree) = self.commit(reference)?;

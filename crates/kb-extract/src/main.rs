@@ -95,13 +95,18 @@ fn extract(Request { file, seconds }: Request) -> Outcome {
     kb_extract::extract_owned(file)
 }
 
-/// Answers a question about the repository, which each listing opens anew.
+/// Answers a question about the repository, which is opened anew for a commit and for a listing.
 fn answer(request: &repository::Request, memory: u64, opened: &mut Option<Repository>) -> io::Result<()> {
     let repository = |opened: &mut Option<Repository>| {
         confinement::allow_seconds(request.seconds).map_err(|_| NO_TIME.to_string())?;
         opened.take().map_or_else(|| Repository::open(Path::new("."), memory), Ok)
     };
     match &request.question {
+        Question::Commit { reference } => reply(|| {
+            *opened = None;
+            let repository = repository(opened)?;
+            opened.insert(repository).commit_id(reference)
+        }),
         Question::List { reference, directories } => reply(|| {
             *opened = None;
             let repository = repository(opened)?;

@@ -169,9 +169,10 @@ pub enum Error {
     State { problem: String, hint: String },
     #[error("cannot execute {what} during recovery")]
     ReadOnly { what: &'static str },
-    /// An error that PostgreSQL raised inside a background process.
+    /// An error that PostgreSQL raised inside a background process. `has_values`: the message can contain
+    /// values of rows.
     #[error("{message}")]
-    Database { sqlstate: String, message: String },
+    Database { sqlstate: String, message: String, has_values: bool },
     #[error("kb internal error: {0}")]
     Internal(String),
 }
@@ -400,12 +401,12 @@ impl Error {
     /// Another transaction has made a change that this transaction's snapshot does not show.
     pub fn not_serializable() -> Error {
         let message = "could not serialize access due to concurrent update".into();
-        Error::Database { sqlstate: "40001".into(), message }
+        Error::Database { sqlstate: "40001".into(), message, has_values: false }
     }
 
     /// Another session holds a conflicting lock.
     pub fn locked(message: &str) -> Error {
-        Error::Database { sqlstate: LOCKED.into(), message: message.into() }
+        Error::Database { sqlstate: LOCKED.into(), message: message.into(), has_values: false }
     }
 
     /// Whether another session held a conflicting lock.
@@ -416,6 +417,11 @@ impl Error {
     /// Whether another session held a conflicting lock, or this session was chosen to end a deadlock.
     pub fn is_conflict(&self) -> bool {
         self.is_lock() || matches!(self, Error::Database { sqlstate, .. } if sqlstate.starts_with("40"))
+    }
+
+    /// Whether a statement names something that does not exist, or that may not be used: no row is the cause.
+    pub fn is_of_names(&self) -> bool {
+        matches!(self, Error::Database { sqlstate, has_values: false, .. } if sqlstate.starts_with("42"))
     }
 
     /// Whether the document can be the cause of the error. It is not the cause of a missing gateway, a full

@@ -2,8 +2,8 @@
 //!
 //! The program is started with `git` as its second argument, in the repository's directory. It writes
 //! [`crate::extraction::VERSION`] when it is ready. Then it answers each [`Request`], in order, in frames as
-//! `extraction.rs` defines them: [`Question::List`] with `Result<Files, String>`, [`Question::Read`] with
-//! `Result<Blob, String>`. An error says in a few words why there is no answer.
+//! `extraction.rs` defines them: [`Question::Commit`] with `Result<String, String>`, [`Question::List`]
+//! with `Result<Files, String>`, [`Question::Read`] with `Result<Blob, String>`. An error says in a few words why there is no answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +21,8 @@ pub struct Request {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Question {
+    /// The id of the commit that a reference names, in hexadecimal digits.
+    Commit { reference: String },
     /// The files of a commit beneath directories, none of which is beneath another.
     List {
         /// A branch, a tag, or the whole id of a commit.

@@ -133,6 +133,8 @@ pub struct Stored {
     pub answers: Option<Vec<u8>>,
     /// How it is cut, if not as the knowledge base says.
     pub chunking: Option<Chunking>,
+    /// The charset that was declared when the text of the file was found last.
+    pub charset: Option<String>,
 }
 
 /// The document of a job, if both still exist and the generation is this one.
@@ -140,7 +142,8 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
     spi::write_one(
         "SELECT d.document_id, d.content_type, d.original, CASE WHEN d.original IS NULL THEN d.content END AS content,
                 d.original IS NOT NULL AS has_original, d.settings, d.indexed_hash IS DISTINCT FROM d.content_hash AS is_edited,
-                d.title, d.answers, d.file_name, d.chunking
+                d.title, d.answers, d.file_name, d.chunking,
+                CASE WHEN d.file_metadata ->> 'charset_by' = 'declaration' THEN d.file_metadata ->> 'charset' END AS charset
          FROM kb.documents d
          WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3
            AND EXISTS (SELECT FROM kb.jobs j WHERE j.job_no = $4 AND j.generation = $5)",
@@ -163,6 +166,7 @@ pub fn read(job: &Job) -> Result<Option<Stored>> {
                 answers: row.get("answers")?,
                 file_name: row.get("file_name")?,
                 chunking: row.get("chunking")?,
+                charset: row.get("charset")?,
             })
         },
     )

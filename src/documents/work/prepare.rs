@@ -100,7 +100,7 @@ impl Document {
             let reading = target.build.preprocess.reading();
             let file = File {
                 name: self.stored.file_name.clone(),
-                content_type: Some(self.stored.content_type.clone()),
+                content_type: Some(self.claimed_type()),
                 bytes: self.stored.original.clone(),
                 max_text,
                 reading,
@@ -120,10 +120,7 @@ impl Document {
             let is_last = wanted.is_empty() && self.stored.file_name.is_some();
             let file = File {
                 name: self.stored.file_name.clone(),
-                content_type: Some(match &self.stored.file_name {
-                    Some(_) => self.stored.content_type.clone(),
-                    None => format!("{}; charset=utf-8", self.stored.content_type),
-                }),
+                content_type: Some(self.claimed_type()),
                 bytes: match is_last {
                     true => std::mem::take(&mut self.stored.original),
                     false => self.stored.original.clone(),
@@ -136,6 +133,19 @@ impl Document {
             self.extractions.push((reading, Arc::new(found)));
         }
         Ok(self)
+    }
+
+    /// The media type that kb-extract is told. The charset that a file was put with is not in the type that was
+    /// found in it.
+    fn claimed_type(&self) -> String {
+        let Stored { content_type, file_name, charset, .. } = &self.stored;
+        match (file_name, charset) {
+            (None, _) => format!("{content_type}; charset=utf-8"),
+            (Some(_), Some(charset)) if !content_type.contains("charset") => {
+                format!("{content_type}; charset={charset}")
+            }
+            (Some(_), _) => content_type.clone(),
+        }
     }
 
     /// Whether models or services are asked before it can be cut.

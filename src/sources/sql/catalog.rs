@@ -26,6 +26,8 @@ from_row! {
         pub role_oids: Vec<i64>,
         /// When it was altered last, in microseconds since 1970.
         pub altered_at: i64,
+        /// The version that its documents have; None unless all that was listed became documents.
+        pub version: Option<String>,
     }
 }
 
@@ -52,7 +54,7 @@ impl Source {
 
 const COLUMNS: &str = "s.source_no, s.kb_no, k.id AS kb_id, s.tenant_id, s.name, s.type AS kind, s.config,
     s.role_name::text AS role_name, s.attached_by_oids::bigint[] AS role_oids,
-    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint AS altered_at";
+    (pg_catalog.date_part('epoch', s.updated_at) * 1000000)::bigint AS altered_at, s.version";
 
 pub fn by_name(kb_no: i64, name: &str) -> Result<Option<Source>> {
     spi::write_one(
@@ -145,7 +147,7 @@ pub fn update(source_no: i64, config: &SourceConfig, creator: &Creator) -> Resul
     spi::execute(
         &format!(
             "UPDATE kb.sources SET config = $2, role_name = $7::name, attached_by = $3::name[], attached_by_oids = $4::oid[],
-                 next_run_at = {}, error = NULL, updated_at = pg_catalog.clock_timestamp() WHERE source_no = $1",
+                 next_run_at = {}, error = NULL, version = NULL, updated_at = pg_catalog.clock_timestamp() WHERE source_no = $1",
             next_run("$5", "$6")
         ),
         &[
@@ -242,6 +244,15 @@ pub fn any_due() -> Result<bool> {
         "SELECT EXISTS (SELECT FROM kb.sources WHERE next_run_at <= pg_catalog.clock_timestamp())",
         &[],
     )
+}
+
+/// Records the version that the documents of a source have; None: they have no common one.
+pub fn set_version(source_no: i64, version: Option<&str>) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.sources SET version = $2 WHERE source_no = $1",
+        &[Arg::Long(source_no), Arg::TextOrNull(version)],
+    )?;
+    Ok(())
 }
 
 /// Records that a source was listed in a run, and what is wrong with it as a whole. `is_complete`: the

@@ -43,7 +43,8 @@ const LOCKED: Duration = Duration::from_secs(5);
 
 /// What a run does next.
 enum Step {
-    Listing(HelperThread<Result<Listing>>),
+    /// None: the source has not changed since it was listed last.
+    Listing(HelperThread<Result<Option<Listing>>>),
     Comparing,
     /// What is read, and how many are compared once all of it is.
     Reading(HelperThread<Result<(Vec<Wanted>, Vec<Content>)>>, usize),
@@ -70,6 +71,8 @@ struct Run {
     failed: i64,
     /// What is wrong with the source as a whole.
     problem: Option<String>,
+    /// The version of what is listed.
+    version: Option<String>,
     is_complete: bool,
     /// A document was locked: the job is done once more.
     was_locked: bool,
@@ -298,8 +301,12 @@ fn begin(job: &Job, source: Option<Source>, rests: &mut Rests) -> Result<Option<
     };
     let reader = reader.map_err(|problem| invalid(vec![problem]))?;
     start_gateway(&*reader);
+    let version = source.version.clone().filter(|_| config.cleanup != Cleanup::Full);
     let of = Arc::clone(&reader);
-    let listing = helper_thread::begin(move || of.list())?;
+    let listing = helper_thread::begin(move || match version.is_some_and(|version| of.is_at(&version)) {
+        true => Ok(None),
+        false => of.list().map(Some),
+    })?;
     Ok(Some(Run {
         job: job.clone(),
         source,
@@ -312,6 +319,7 @@ fn begin(job: &Job, source: Option<Source>, rests: &mut Rests) -> Result<Option<
         unreadable: Vec::new(),
         failed: 0,
         problem: None,
+        version: None,
         is_complete: false,
         was_locked: false,
         has_moved: false,
@@ -324,8 +332,20 @@ impl Run {
         match &mut self.step {
             Step::Listing(listing) => {
                 let Some(listing) = listing.take() else { return Ok(Went::Nowhere) };
-                self.take_listing(listing??);
-                self.step = Step::Comparing;
+                match listing?? {
+                    Some(listing) => {
+                        self.take_listing(listing);
+                        self.step = Step::Comparing;
+                    }
+                    None => {
+                        self.is_complete = true;
+                        self.step = Step::Ending;
+                    }
+                }
+            }
+            Step::Comparing if self.source.version.is_some() => {
+                self.in_txn(|run| catalog::set_version(run.source.source_no, None))?;
+                self.source.version = None;
             }
             Step::Comparing => self.compare()?,
             Step::Reading(read, end) => {
@@ -357,7 +377,8 @@ impl Run {
     }
 
     fn take_listing(&mut self, listing: Listing) {
-        let Listing { items, failed, problem } = listing;
+        let Listing { items, failed, problem, version } = listing;
+        self.version = version;
         self.is_complete = problem.is_none();
         self.problem = match problem {
             Some(problem) => Some(format!("{problem}; no document was deleted")),
@@ -548,6 +569,9 @@ impl Run {
                 return Ok(());
             }
             let problem = run.problem.as_deref();
+            if run.source.version.is_none() && run.is_complete && run.failed == 0 {
+                catalog::set_version(run.source.source_no, run.version.as_deref())?;
+            }
             catalog::set_listed(&run.source, run.job.run_no, run.is_complete, problem)?;
             run.count(SourceCounts { failed: run.failed, skipped: -run.failed, ..SourceCounts::default() })?;
             match (run.job.run_no, problem) {

@@ -51,7 +51,11 @@ pub fn resume(rests: &mut Rests) -> Result<()> {
 /// somebody has locked what it reads. `is_full`: all rows are read, however old.
 pub fn run_query(source: &Source, config: &QueryConfig, is_full: bool, rests: &mut Rests) -> Result<Rows> {
     static FILES: AtomicU64 = AtomicU64::new(0);
-    let io = |error: std::io::Error| Error::Database { sqlstate: "58030".into(), message: error.to_string() };
+    let io = |error: std::io::Error| Error::Database {
+        sqlstate: "58030".into(),
+        message: error.to_string(),
+        has_values: false,
+    };
     let mut spool =
         RowSpool::begin(Path::new(DIRECTORY), FILES.fetch_add(1, Ordering::Relaxed)).map_err(io)?;
     let mut spent = Duration::ZERO;
@@ -81,10 +85,10 @@ pub fn run_query(source: &Source, config: &QueryConfig, is_full: bool, rests: &m
 /// The part of an error that all readers of the knowledge base may see.
 fn told(error: &Error) -> String {
     match (error, error.hint()) {
-        (Error::Database { sqlstate, .. }, _) if !sqlstate.starts_with("42") => {
+        _ if error.is_of_names() => format!("the query fails: {error}"),
+        (Error::Database { sqlstate, .. }, _) => {
             format!("the query fails: SQLSTATE {sqlstate}; the server log has the message")
         }
-        (Error::Database { .. }, _) => format!("the query fails: {error}"),
         (_, Some(hint)) => format!("{error} ({hint})"),
         (_, None) => error.to_string(),
     }
@@ -197,7 +201,11 @@ fn take(
     most: usize,
     spool: &mut RowSpool,
 ) -> Result<bool> {
-    let io = |error: std::io::Error| Error::Database { sqlstate: "58030".into(), message: error.to_string() };
+    let io = |error: std::io::Error| Error::Database {
+        sqlstate: "58030".into(),
+        message: error.to_string(),
+        has_values: false,
+    };
     let Some(external_id) = row.text(columns.external_id)?.filter(|id| !id.is_empty()) else {
         return Ok(false);
     };

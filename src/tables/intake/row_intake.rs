@@ -107,7 +107,7 @@ pub fn refresh(
 /// Whether reading fails for the table as a whole: a column, a key or a right is missing.
 fn is_of_table(error: &Error) -> bool {
     match error {
-        Error::Database { sqlstate, .. } => sqlstate.starts_with("42"),
+        Error::Database { .. } => error.is_of_names(),
         Error::State { .. } | Error::NotFound { .. } => true,
         _ => false,
     }

@@ -43,7 +43,7 @@ impl SourceFaults {
 /// of PostgreSQL can have one, unless it is about a missing name or right.
 pub fn told(error: &Error) -> String {
     match (error, error.hint()) {
-        (Error::Database { sqlstate, .. }, _) if !sqlstate.starts_with("42") => {
+        (Error::Database { sqlstate, .. }, _) if !error.is_of_names() => {
             format!("its rows cannot be read: SQLSTATE {sqlstate}; the server log has the message")
         }
         (_, Some(hint)) => format!("{error} ({hint})"),

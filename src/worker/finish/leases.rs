@@ -73,7 +73,11 @@ impl Worker {
         })
         .and_then(|(left, exhausted)| {
             self.outcomes.release_later(left);
-            let error = Error::Database { sqlstate: fault.sqlstate().to_string(), message: text.to_string() };
+            let error = Error::Database {
+                sqlstate: fault.sqlstate().to_string(),
+                message: text.to_string(),
+                has_values: true,
+            };
             exhausted.into_iter().try_for_each(|job| self.apply_all([Event::failed(job, error.clone())]))
         });
         match given_back {

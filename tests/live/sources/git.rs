@@ -87,6 +87,10 @@ fn alter(db: &mut Db, config: &str) {
     db.run(&format!("SELECT kb.alter_source('k', 's', '{config}')"));
 }
 
+fn version(db: &mut Db) -> String {
+    db.one("SELECT coalesce(version, '') FROM kb.sources WHERE name = 's'")
+}
+
 fn error(db: &mut Db) -> String {
     db.one("SELECT coalesce(error, '') FROM kb.sources WHERE name = 's'")
 }
@@ -126,6 +130,7 @@ fn documents_follow_the_commit_that_a_branch_or_a_tag_names() {
     let after = ["s/docs/a.md=One more", "s/docs/c.md=Two", "s/docs/same.md=Same"];
     assert_eq!(ready(&mut db), after);
     assert_eq!(counts(&mut db, run_no), [4, 1, 1, 1, 1, 0]);
+    assert_eq!(version(&mut db), second.to_string());
     let run_no = ingest(&mut db);
     assert_eq!(counts(&mut db, run_no), [3, 0, 0, 3, 0, 0]);
     // The branch goes back to the older commit. What a partial clone lacks fails alone.
@@ -181,6 +186,51 @@ fn documents_follow_the_commit_that_a_branch_or_a_tag_names() {
     for problem in ["config.path: it is not beneath", "config.globs: \"[\"", "branch"] {
         assert!(fault.text.contains(problem), "{problem}: {fault:?}");
     }
+}
+
+#[test]
+fn a_commit_that_is_in_the_knowledge_base_is_not_listed_again() {
+    let Some((_cluster, mut db, folder)) = with_folder(&[]) else { return };
+    let repository = Repository::new(&folder.join("r"));
+    let files = [("a.md", "One"), ("b.md", "Two")];
+    let tree = repository.files(&files);
+    let first = repository.commit(tree);
+    create(&mut db, "s", r#"{"path": "r"}"#);
+    ingest(&mut db);
+    assert_eq!(version(&mut db), first.to_string());
+    // Without the tree of the commit nothing can be listed.
+    let hex = tree.to_string();
+    let place = repository.0.join("objects").join(&hex[..2]).join(&hex[2..]);
+    let away = folder.join("away");
+    fs::rename(&place, &away).unwrap();
+    let run_no = ingest(&mut db);
+    assert_eq!((counts(&mut db, run_no), error(&mut db)), (vec![2, 0, 0, 2, 0, 0], String::new()));
+    // A new configuration and cleanup full want the listing.
+    for config in [r#"{"path": "r", "cleanup": "full"}"#, r#"{"path": "r", "globs": ["*.md"]}"#] {
+        fs::rename(&away, &place).unwrap();
+        alter(&mut db, config);
+        assert_eq!(version(&mut db), "");
+        ingest(&mut db);
+        assert_eq!((version(&mut db), error(&mut db)), (first.to_string(), String::new()));
+        fs::rename(&place, &away).unwrap();
+        ingest(&mut db);
+        assert_eq!(error(&mut db).is_empty(), !config.contains("full"), "{config}");
+    }
+    fs::rename(&away, &place).unwrap();
+    // A run that changes something and does not come to its end leaves no version behind: what it changed is
+    // changed back when the branch goes back.
+    let second = repository.files(&[("a.md", "Three"), ("b.md", "Four")]);
+    repository.commit(second);
+    let four = repository.blob(b"Four").to_string();
+    fs::remove_file(repository.0.join("objects").join(&four[..2]).join(&four[2..])).unwrap();
+    ingest(&mut db);
+    assert_eq!((version(&mut db), ready(&mut db)), (String::new(), vec!["s/a.md=Three".to_string()]));
+    repository.point("heads/main", first);
+    ingest(&mut db);
+    assert_eq!(
+        (version(&mut db), ready(&mut db)),
+        (first.to_string(), vec!["s/a.md=One".into(), "s/b.md=Two".into()])
+    );
 }
 
 #[test]
