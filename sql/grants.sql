@@ -33,12 +33,13 @@ $$;
 GRANT USAGE ON SCHEMA kb TO kb_reader;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
-    kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
+    kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status, kb.memory_stores, kb.memory_entries,
+    kb.memories TO kb_reader;
 GRANT SELECT ON kb.tenant_roles TO kb_admin;
 
 -- What a search reads besides the vectors.
 GRANT USAGE ON SCHEMA kb TO kb_vectors;
-GRANT SELECT ON kb.chunks, kb.documents, kb.shares TO kb_vectors;
+GRANT SELECT ON kb.chunks, kb.documents, kb.shares, kb.memory_entries TO kb_vectors;
 GRANT EXECUTE ON FUNCTION kb.current_tenant(), kb.visible_tenants(), kb.readable_tenants() TO kb_vectors;
 DO $$
 DECLARE
@@ -95,6 +96,15 @@ GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_by_filter(text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.create_memory(text, text, jsonb, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_memory(text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_memory(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.remember(text, jsonb[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.touch(text, text[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.forget(text, text[], text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.recall TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.recall_by_tags TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.unshare(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.refuse_share(text, text) TO kb_writer;
@@ -175,6 +185,24 @@ COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
     'Deletes the documents that pass a filter when the transaction commits, and returns their number. A filter that all documents pass is refused.';
 COMMENT ON FUNCTION kb.retry(text, text) IS
     'Puts failed documents, or the named one, back into the queue, and returns their number.';
+COMMENT ON FUNCTION kb.create_memory(text, text, jsonb, text, text) IS
+    'Creates a memory, which is a knowledge base of facts, for the session''s tenant. settings: retrieval (max_results 10, min_score 0.6, mode hybrid), decay (enabled true, half_life_days 90) and retention (auto_archive_days 180); an error lists every problem.';
+COMMENT ON FUNCTION kb.alter_memory(text, jsonb) IS
+    'Replaces the settings of a memory; what is not given gets its default.';
+COMMENT ON FUNCTION kb.drop_memory(text) IS
+    'Drops a memory with its entries.';
+COMMENT ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text) IS
+    'Stores a fact and returns the id of its entry. The same fact of the same subject is stored once. confidence: from 0 to 1, by default 1. valid_from: by default now. supersedes: the id of an entry of the same subject, which ceases to hold when this one begins. id: an entry that exists is replaced; by default made of subject and fact.';
+COMMENT ON FUNCTION kb.remember(text, jsonb[]) IS
+    'Stores facts: objects with fact and, optionally, the other arguments of kb.remember. Returns for each the id of its entry, and added, updated or skipped.';
+COMMENT ON FUNCTION kb.touch(text, text[]) IS
+    'Counts that entries of a memory were used, from when on their scores decay again. Returns how many of them there are.';
+COMMENT ON FUNCTION kb.forget(text, text[], text, jsonb) IS
+    'Deletes the entries with these ids, or those of a subject, or those that pass a filter on their metadata, or both. Returns their number.';
+COMMENT ON FUNCTION kb.recall IS
+    'Returns the entries of a memory that answer a question, the best first. score: the similarity, from 0 to 1, times 1 - 0.5 / half_life_days * days since the last access; NULL where no vectors were compared. min_score bounds it. tags: an entry has all of them. as_of: what held at that time; by default now. archived: also entries that were not accessed for auto_archive_days. If the embedder cannot be asked, words answer, and locator says so.';
+COMMENT ON FUNCTION kb.recall_by_tags IS
+    'Returns the entries of a memory that have all of these tags, the newest first.';
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
     'Splits a text into chunks under the given chunking settings, and returns content, tokens, start_char (from 0), end_char (exclusive) and headings. Stores nothing.';
 COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS

@@ -790,6 +790,46 @@ CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
 CREATE INDEX metadata_indexes_tenant_id ON kb.metadata_indexes (tenant_id, key, type);
 COMMENT ON TABLE kb.metadata_indexes IS 'Metadata keys with an index that filters use for range comparisons. Changed by kb.index_metadata and kb.unindex_metadata.';
 
+-- A memory is a knowledge base of which each document is a fact. Its entries have what documents have not.
+CREATE TABLE kb.memory_stores (
+    kb_no      bigint PRIMARY KEY,
+    tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
+    settings   jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.memory_stores IS 'The knowledge bases that are memories. Changed by kb.create_memory, kb.alter_memory and kb.drop_memory.';
+COMMENT ON COLUMN kb.memory_stores.settings IS 'How the memory is searched, how scores decay and when entries are archived, including every default.';
+CREATE TABLE kb.memory_entries (
+    document_id      bigint PRIMARY KEY REFERENCES kb.documents ON DELETE CASCADE,
+    kb_no            bigint NOT NULL,
+    tenant_id        text NOT NULL DEFAULT kb.current_tenant(),
+    subject          text NOT NULL,
+    tags             text[] NOT NULL,
+    confidence       double precision NOT NULL CHECK (confidence BETWEEN 0 AND 1),
+    created_at       timestamptz NOT NULL DEFAULT now(),
+    valid_from       timestamptz NOT NULL,
+    valid_to         timestamptz,
+    expires_at       timestamptz,
+    access_count     bigint NOT NULL DEFAULT 0,
+    last_accessed_at timestamptz,
+    superseded_by    bigint REFERENCES kb.memory_entries ON DELETE SET NULL
+)
+-- An access updates a row, and no index.
+WITH (fillfactor = 80);
+CREATE INDEX memory_entries_subject ON kb.memory_entries (kb_no, subject);
+CREATE INDEX memory_entries_tags ON kb.memory_entries USING gin (tags);
+CREATE INDEX memory_entries_superseded_by ON kb.memory_entries (superseded_by) WHERE superseded_by IS NOT NULL;
+COMMENT ON TABLE kb.memory_entries IS 'What is known of each entry of a memory besides its document. kb.memories shows both.';
+COMMENT ON COLUMN kb.memory_entries.subject IS 'Whom or what the fact is about; '''' if that was not said.';
+COMMENT ON COLUMN kb.memory_entries.confidence IS 'How certain the fact is, from 0 to 1.';
+COMMENT ON COLUMN kb.memory_entries.valid_from IS 'When the fact began to hold.';
+COMMENT ON COLUMN kb.memory_entries.valid_to IS 'When it ceased to hold, which is when another one superseded it, or as the caller said; NULL: it holds.';
+COMMENT ON COLUMN kb.memory_entries.expires_at IS 'From when on it is not recalled any more; NULL: there is no such time.';
+COMMENT ON COLUMN kb.memory_entries.access_count IS 'How often kb.touch has counted an access.';
+COMMENT ON COLUMN kb.memory_entries.superseded_by IS 'The document_id of the entry that superseded it.';
+
 -- Rows of users are dumped; rows that the extension seeds are not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
 SELECT pg_catalog.pg_extension_config_dump('kb.llms', '');
@@ -815,6 +855,8 @@ SELECT pg_catalog.pg_extension_config_dump('kb.quotas', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.quota_counts', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.changes', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.metadata_indexes', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.memory_stores', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.memory_entries', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.kb_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.build_no_seq', '');
@@ -969,5 +1011,6 @@ ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.sources ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.eval_questions ALTER COLUMN question SET STATISTICS 0;
 ALTER TABLE kb.query_log ALTER COLUMN query SET STATISTICS 0;
+ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUMN tags SET STATISTICS 0;
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

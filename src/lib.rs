@@ -13,6 +13,7 @@ mod health;
 mod jobs;
 mod keyword;
 mod knowledge_bases;
+mod memory;
 mod models;
 #[allow(unsafe_code)]
 mod pg;

@@ -2,7 +2,7 @@
 
 mod api;
 mod chunk;
-mod delete_document;
+pub mod delete_document;
 mod extract_text;
 pub mod new_document;
 pub mod put_document;

@@ -42,6 +42,7 @@ mod keyword;
 mod leak;
 mod locks;
 mod many;
+mod memory;
 mod money;
 mod operators;
 mod orphans;

@@ -32,6 +32,7 @@ pub mod question_rewording;
 pub mod quotes;
 mod ranks;
 pub mod recall;
+pub mod remembered;
 pub mod request;
 pub mod rerank_order;
 mod resemblance;

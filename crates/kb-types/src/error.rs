@@ -19,6 +19,8 @@ pub enum ObjectKind {
     Column,
     EvalSet,
     Source,
+    Memory,
+    MemoryEntry,
 }
 
 impl fmt::Display for ObjectKind {
@@ -34,6 +36,8 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Column => "column",
             ObjectKind::EvalSet => "evaluation set",
             ObjectKind::Source => "source",
+            ObjectKind::Memory => "memory",
+            ObjectKind::MemoryEntry => "entry",
         })
     }
 }
@@ -66,6 +70,10 @@ impl ObjectKind {
             ObjectKind::Source => {
                 "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
             }
+            ObjectKind::Memory => {
+                "List them with SELECT DISTINCT memory FROM kb.memories; create one with kb.create_memory(id)."
+            }
+            ObjectKind::MemoryEntry => "List them with SELECT id, fact FROM kb.memories.",
             ObjectKind::Secret
             | ObjectKind::Run
             | ObjectKind::Table

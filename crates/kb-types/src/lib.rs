@@ -24,6 +24,7 @@ pub mod json_reader;
 pub mod judgement;
 pub mod llm;
 pub mod marks;
+pub mod memory;
 mod missing;
 pub mod named;
 pub mod passage;

@@ -20,6 +20,8 @@ pub const ATTACHED: &str = r#"
     GRANT SELECT ON public.attached TO kb_reader;
     INSERT INTO public.attached VALUES (1, 'Ships in a row of a table.');
     SELECT kb.attach_table('k', 'public.attached', '{body}');
+    SELECT kb.create_memory('facts', 'tiny');
+    SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', id => 'mem_1');
     SELECT kb.create_eval_set('k', 's');
     SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
     INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, top_k, row_count, chunk_ids, duration_ms)
@@ -100,6 +102,20 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
 /// A sensible argument for what [`super::fixture`] creates. None: NULL, which is its default.
 fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
     let text = match (function, name) {
+        ("create_memory", "id") => "fresh",
+        ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
+        ("create_memory" | "alter_memory", "settings") => r#"{"retrieval": {"max_results": 3}}"#,
+        ("remember", "supersedes" | "id" | "valid_to" | "expires_at") => return None,
+        (_, "valid_from" | "as_of") => "2024-01-02",
+        ("recall" | "recall_by_tags" | "forget", "subject") => "user:1",
+        ("forget", "filter") => return None,
+        ("forget", "ids") => return None,
+        ("remember", "facts") => {
+            r#"ARRAY['{"fact": "Ships in a harbor.", "subject": "user:1"}'::pg_catalog.jsonb]"#
+        }
+        (_, "tags") => "{harbor}",
+        ("recall", "filter" | "min_score") => return None,
+        ("remember", "confidence") => "0.5",
         ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
         ("attach_table", "content" | "metadata") => "{body}",
         ("attach_table", "published_when") => "id IS NOT NULL",
