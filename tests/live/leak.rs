@@ -296,6 +296,8 @@ const WITH_STATISTICS: &[&str] = &[
     "knowledge_bases.id",
     "knowledge_bases.tenant_id",
     "knowledge_bases.vector_db",
+    "memory_entries.tenant_id",
+    "memory_stores.tenant_id",
     "metadata_indexes.key",
     "metadata_indexes.tenant_id",
     "metadata_indexes.type",
