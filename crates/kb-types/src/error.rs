@@ -19,6 +19,8 @@ pub enum ObjectKind {
     Column,
     EvalSet,
     Source,
+    Conversation,
+    Turn,
 }
 
 impl fmt::Display for ObjectKind {
@@ -34,6 +36,8 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Column => "column",
             ObjectKind::EvalSet => "evaluation set",
             ObjectKind::Source => "source",
+            ObjectKind::Conversation => "conversation",
+            ObjectKind::Turn => "turn",
         })
     }
 }
@@ -65,6 +69,12 @@ impl ObjectKind {
             }
             ObjectKind::Source => {
                 "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
+            }
+            ObjectKind::Conversation => {
+                "List them with SELECT id FROM kb.conversations; create one with kb.create_conversation(id)."
+            }
+            ObjectKind::Turn => {
+                "List them with SELECT id FROM kb.turns WHERE conversation_id = 'a conversation'."
             }
             ObjectKind::Secret
             | ObjectKind::Run
