@@ -369,5 +369,25 @@ GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;
 COMMENT ON FUNCTION kb.feedback(uuid, uuid, boolean) IS
     'Records in kb.query_feedback whether a chunk of the answer to a logged question (query_id in the locator of its rows) was relevant. The last call counts, and NULL removes the feedback. Only for questions of the session''s tenant.';
+-- Conversations.
+GRANT SELECT ON kb.conversations, kb.turns TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.window(text, integer) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_conversation(text, text, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_conversation(text, text, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_conversation(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.append_turn(text, text, text, text, jsonb, text, integer, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.append_turn(text, text, jsonb, text, jsonb, text, integer, jsonb, jsonb) TO kb_writer;
+COMMENT ON FUNCTION kb.create_conversation(text, text, jsonb, jsonb) IS
+    'Creates a conversation of the current tenant, without turns, and returns its id. id: NULL means a new one that begins with conv_. settings: token_threshold (the most tokens of a window, 8000) and tokenizer (an OpenAI model or encoding by which tokens are counted; without it, four characters count as a token). An error lists every problem.';
+COMMENT ON FUNCTION kb.alter_conversation(text, text, jsonb, jsonb) IS
+    'Changes properties of a conversation; NULL leaves a property unchanged. settings and metadata are each replaced as a whole.';
+COMMENT ON FUNCTION kb.drop_conversation(text) IS
+    'Drops a conversation with its turns.';
+COMMENT ON FUNCTION kb.append_turn(text, text, text, text, jsonb, text, integer, jsonb, jsonb) IS
+    'Appends a turn to a conversation, and returns its id. role: user, assistant, system or tool. parent_id: the turn that it follows, by default the one that was appended last. tool_calls: for role assistant, an array of objects that each have an id; content may be NULL then. tool_call_id: for role tool, the tool call of which content is the result. The result must follow the turn with its call, or another result of that turn. token_count: by default, the tokens are counted. Waits for other transactions that append to the conversation.';
+COMMENT ON FUNCTION kb.append_turn(text, text, jsonb, text, jsonb, text, integer, jsonb, jsonb) IS
+    'Does the same for a content of parts, an array of objects that each have a type, as in the messages of OpenAI. The argument is called parts, so that callers by name (PostgREST) can tell this function from the one that takes text.';
+COMMENT ON FUNCTION kb.window(text, integer) IS
+    'Returns the last turns of a conversation, or those that end with a turn if id is one, in their order and with at most max_tokens tokens (default: token_threshold of the conversation). A tool call and its results are in the window together or not at all. The last turn, with the call that it answers, is always in the window. is_cut: older turns were left out.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -58,12 +58,13 @@ CREATE POLICY tenant_read ON kb.quota_counts FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant())
     OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
 
--- Not even rows of tenant 'shared' are readable by others: a question is visible only to those who asked it.
+-- Not even rows of tenant 'shared' are readable by others: a question is visible only to those who asked it,
+-- and a conversation only to those who had it.
 DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback'] LOOP
+    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback', 'conversations', 'turns'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format(

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod builds;
+mod conversations;
 mod documents;
 mod evaluate;
 mod extract;

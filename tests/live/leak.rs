@@ -72,7 +72,8 @@ fn others_come(cluster: &Cluster, random: &mut Rng) {
         for kb in ["k", THEIRS] {
             let vector_db = random.choice(&["'shared'", "NULL"]).unwrap();
             db.run(&format!(
-                "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}')"
+                "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}'),
+                        kb.create_conversation('{kb}'), kb.append_turn('{kb}', 'user', 'Ships of the {MARK}.')"
             ));
             for i in 0..3 + random.usize(..10) {
                 let text = texts::paragraph(random.usize(..1000) as u64, 10 + random.usize(..60));
@@ -278,6 +279,8 @@ const WITH_STATISTICS: &[&str] = &[
     "builds.type",
     "chunks.content_hash",
     "chunks.tenant_id",
+    "conversations.id",
+    "conversations.tenant_id",
     "documents.error",
     "documents.external_id",
     "documents.kb_id",
@@ -314,6 +317,9 @@ const WITH_STATISTICS: &[&str] = &[
     "sources.relation_name",
     "sources.tenant_id",
     "sources.type",
+    "turns.conversation_id",
+    "turns.id",
+    "turns.tenant_id",
     "usage.capability",
     "usage.endpoint",
     "usage.kb_id",

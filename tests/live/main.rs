@@ -13,6 +13,7 @@ mod chunk_sentences;
 mod commit;
 mod compare_settings;
 mod context;
+mod conversations;
 mod copied;
 mod crash;
 mod databases;

@@ -21,6 +21,8 @@ pub enum ObjectKind {
     Source,
     Memory,
     MemoryEntry,
+    Conversation,
+    Turn,
 }
 
 impl fmt::Display for ObjectKind {
@@ -38,6 +40,8 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Source => "source",
             ObjectKind::Memory => "memory",
             ObjectKind::MemoryEntry => "entry",
+            ObjectKind::Conversation => "conversation",
+            ObjectKind::Turn => "turn",
         })
     }
 }
@@ -74,6 +78,12 @@ impl ObjectKind {
                 "List them with SELECT DISTINCT memory FROM kb.memories; create one with kb.create_memory(id)."
             }
             ObjectKind::MemoryEntry => "List them with SELECT id, fact FROM kb.memories.",
+            ObjectKind::Conversation => {
+                "List them with SELECT id FROM kb.conversations; create one with kb.create_conversation(id)."
+            }
+            ObjectKind::Turn => {
+                "List them with SELECT id FROM kb.turns WHERE conversation_id = 'a conversation'."
+            }
             ObjectKind::Secret
             | ObjectKind::Run
             | ObjectKind::Table

@@ -9,6 +9,7 @@ pub mod bucket;
 pub mod candidate;
 pub mod chunk_context;
 pub mod context_format;
+pub mod conversation;
 pub mod embedder;
 pub mod error;
 pub mod extraction;

@@ -43,8 +43,8 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
         "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
     );
-    // 22 tables, 3 views, 9 vector tables.
-    assert_eq!(relations.len(), 34, "{relations:?}");
+    // 24 tables, 3 views, 9 vector tables.
+    assert_eq!(relations.len(), 36, "{relations:?}");
     db.run(
         "INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
             SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd'",
@@ -65,14 +65,16 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
             SELECT eval_set_no, tenant_id, 'q', 'secret?', '{}' FROM kb.eval_sets",
     );
     // No role may read vectors, words that wait to be folded, and the worker's notes (tests/live/vectors.rs).
-    // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs), and
-    // logged questions by the tenant that asked (query_log.rs).
+    // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs),
+    // logged questions and conversations by the tenant that had them (query_log.rs, conversations.rs).
     let others = [
         ".vectors_",
         ".tail_vectors",
         ".bm25_pending",
         ".reading_rests",
         ".query_",
+        ".conversations",
+        ".turns",
         ".tenant_roles",
         ".shares",
         ".quota",

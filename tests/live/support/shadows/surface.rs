@@ -13,7 +13,8 @@ pub struct Call {
     pub is_repeatable: bool,
 }
 
-/// A table of the writers that is attached to knowledge base k, and an evaluation set, for [`calls`].
+/// A table of the writers that is attached to knowledge base k, an evaluation set and a conversation, for
+/// [`calls`].
 pub const ATTACHED: &str = r#"
     CREATE TABLE public.attached (id integer PRIMARY KEY, body text);
     ALTER TABLE public.attached OWNER TO kb_writer;
@@ -23,6 +24,7 @@ pub const ATTACHED: &str = r#"
     SELECT kb.create_memory('facts', 'tiny');
     SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', id => 'mem_1');
     SELECT kb.create_eval_set('k', 's');
+    SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?');
     SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
     INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, top_k, row_count, chunk_ids, duration_ms)
     SELECT '00000000-0000-4000-8000-000000000001', kb_no, tenant_id, now(), 'Where is the harbor?', 'dense', 5, 1,
@@ -101,6 +103,9 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
 
 /// A sensible argument for what [`super::fixture`] creates. None: NULL, which is its default.
 fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
+    if let Some(text) = plausible_in_conversation(function, name) {
+        return text.map(str::to_string);
+    }
     let text = match (function, name) {
         ("create_memory", "id") => "fresh",
         ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
@@ -212,6 +217,20 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         },
     };
     Some(text.to_string())
+}
+
+/// The same for functions over conversations. None: what holds for all functions.
+fn plausible_in_conversation(function: &str, name: &str) -> Option<Option<&'static str>> {
+    let text = match (function, name) {
+        ("create_conversation", "id") => "fresh",
+        ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
+        ("append_turn", "parent_id" | "tool_calls" | "tool_call_id") => return Some(None),
+        ("append_turn", "conversation_id") => "k",
+        ("append_turn", "role") => "user",
+        ("append_turn", "parts") => r#"[{"type": "text", "text": "Where is the harbor?"}]"#,
+        _ => return None,
+    };
+    Some(Some(text))
 }
 
 /// Values of a type that are not sensible.
