@@ -14,6 +14,7 @@ pub mod query;
 mod query_rows;
 mod query_several;
 pub mod question_vector;
+mod relevant;
 mod removed_rows;
 mod reranking;
 mod rewording;

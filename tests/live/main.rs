@@ -6,6 +6,7 @@
 mod stub;
 mod support;
 
+mod agents_knowledge;
 mod background;
 mod callers_settings;
 mod chunk_context;

@@ -125,6 +125,8 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("attach_table", "content" | "metadata") => "{body}",
         ("attach_table", "published_when") => "id IS NOT NULL",
         ("attach_table", "json_fields" | "adopt") | ("explain", "chunk_id") => return None,
+        ("put_objects", "objects") => r#"{"{\"id\": \"o1\", \"title\": \"One\", \"tags\": [\"a\"]}"}"#,
+        ("put_objects", "fields") => r#"{"members": "first"}"#,
         ("extract_text", "value") => r#"{"title": "One", "tags": ["a", {"b": 1}]}"#,
         ("extract_text", "fields") => r#"{"include": ["$.tags..*"], "exclude": ["$.title"]}"#,
         ("load_eval", "queries") => r#"{"_id": "q9", "text": "Where is the harbor?"}"#,
