@@ -143,6 +143,7 @@ CREATE TABLE kb.runs (
     skipped     bigint NOT NULL DEFAULT 0,
     deleted     bigint NOT NULL DEFAULT 0,
     failed      bigint NOT NULL DEFAULT 0,
+    chunks      bigint NOT NULL DEFAULT 0,
     -- What was read from sources.
     bytes       bigint NOT NULL DEFAULT 0,
     error       text,
@@ -158,6 +159,7 @@ CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
 COMMENT ON TABLE kb.runs IS 'Runs of kb.ingest and of sources: what was requested and what was done.';
 COMMENT ON COLUMN kb.runs.scanned IS 'Number of documents that the knowledge base had, or, in a run of a single source, that the source had, and of those that sources have added since.';
 COMMENT ON COLUMN kb.runs.deleted IS 'Number of documents that were deleted because their source no longer has them.';
+COMMENT ON COLUMN kb.runs.chunks IS 'Number of chunks of the documents that were added and updated; of a run that replaces, of the new build.';
 COMMENT ON COLUMN kb.runs.bytes IS 'Size in bytes of the documents that were read from sources because they were new or had changed.';
 COMMENT ON COLUMN kb.runs.warnings IS 'Problems of sources as a whole; each text begins with the name of the source. kb.failures shows those of single documents.';
 
