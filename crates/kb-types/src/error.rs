@@ -18,6 +18,7 @@ pub enum ObjectKind {
     Role,
     Column,
     EvalSet,
+    Binding,
     Source,
 }
 
@@ -33,6 +34,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Role => "role",
             ObjectKind::Column => "column",
             ObjectKind::EvalSet => "evaluation set",
+            ObjectKind::Binding => "binding",
             ObjectKind::Source => "source",
         })
     }
@@ -65,6 +67,9 @@ impl ObjectKind {
             }
             ObjectKind::Source => {
                 "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
+            }
+            ObjectKind::Binding => {
+                "List them with SELECT scope, id_ref FROM kb.bindings; replace one with kb.bind(scope, id_ref, replace => true)."
             }
             ObjectKind::Secret
             | ObjectKind::Run
@@ -254,7 +259,9 @@ impl Error {
     /// The HINT line: what to do about it.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Error::NotFound { what, .. } => what.hint()?,
+            Error::NotFound { what, .. } | Error::AlreadyExists { what: what @ ObjectKind::Binding, .. } => {
+                what.hint()?
+            }
             Error::NotAttached { .. } => {
                 "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
             }
