@@ -212,7 +212,7 @@ COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integ
 COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb, double precision[]) IS
     'Asks several knowledge bases as kb.query does, and returns their rows in one order, rows of equal text once. Rows whose vectors have the same fingerprint and metric are ordered by similarity, in mode hybrid also by the words that they contain; rows that cannot be compared are ordered by rank. weights: the weight of each of kb_ids, in their order. kb_id: the knowledge base of the row.';
 COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) IS
-    'Returns the answer of kb.query as one text for a prompt (context): numbered blocks with title, uri, headings and character positions, with adjacent chunks joined, and with at most max_tokens in total. chunk_ids: the chunks, as kb.annotate takes them. blocks: an array of objects with kb_id, external_id, title, uri, chunk_ids, score, rank_score, start_char, end_char, truncated and metadata. tokens: the length of the text. truncated: whether the best block was cut. format: markdown, xml or json.';
+    'Returns the answer of kb.query as one text for a prompt (context): numbered blocks with title, uri, headings and character positions, with adjacent chunks joined, and with at most max_tokens in total. chunk_ids: the chunks, as kb.annotate takes them. blocks: an array of objects with kb_id, external_id, title, uri, chunk_ids, score, rank_score, start_char, end_char, truncated and metadata. tokens: the length of the text. truncated: whether the best block was cut. format: markdown, xml, json or list.';
 COMMENT ON FUNCTION kb.context(text[], text, integer, text, integer, double precision, jsonb, text, jsonb, double precision[]) IS
     'Returns the answer of several knowledge bases, in the order of kb.query, as one text for a prompt.';
 COMMENT ON FUNCTION kb.explain(text, text, integer, double precision, jsonb, integer, text, jsonb, text, uuid) IS
@@ -370,6 +370,23 @@ COMMENT ON FUNCTION kb.tune(text, text, boolean, integer, integer) IS
     'Measures the current settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes the one with the best nDCG at k (default 10) if cross-validation shows that the gain is not due to chance. top_k: the number of chunks to ask for. With apply, the proposal becomes the retrieval settings of the knowledge base.';
 COMMENT ON FUNCTION kb.measure_recall(text, integer, text) IS
     'Compares the index of a knowledge base with exact search, by the vectors of sample chunks, or with source log by sample questions of the session''s tenant in kb.query_log, which are embedded again. Returns recall, the number of vectors compared, and the ef_search used (NULL if there is no index, so that every search is exact). Stores the result in kb.index_recall for kb.health. If ef_search is auto, chooses the least one with a recall of 0.97.';
+-- Bindings.
+GRANT SELECT ON kb.bindings TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.bind(text, text, integer, double precision, integer, text, text, jsonb, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.unbind(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.resolve_bindings(text[]) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.retrieve_context(text[], text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.prompt_context(text[], text, text, integer) TO kb_reader;
+COMMENT ON FUNCTION kb.bind(text, text, integer, double precision, integer, text, text, jsonb, boolean) IS
+    'Binds a knowledge base to a scope: project, workflow:NAME, task:NAME or agent:NAME. id_ref: the name of the knowledge base, which need not exist yet. top_k, min_score, max_tokens, filter: as for kb.query; NULL means the value of a wider scope, or else the setting of the knowledge base. fallback: the text that is used if nothing qualifies. inject_as: the name under which the text enters a prompt. replace: whether a binding of this name that the scope has is replaced at its place; otherwise it is an error (SQLSTATE 42710).';
+COMMENT ON FUNCTION kb.unbind(text, text) IS
+    'Removes a binding from a scope. Returns false if the scope has none of this name.';
+COMMENT ON FUNCTION kb.resolve_bindings(text[]) IS
+    'Returns the bindings that apply in these scopes, of which there may be one for the project, a workflow, a task and an agent. Bindings of the same name are merged: a narrower scope overrides the values of a wider one, filters in the short form are merged key by key, and a filter with operators replaces the other one. kb_id: the knowledge base that is meant, which is the workflow''s own (workflow:NAME/id_ref) if it exists; NULL if the caller can read none. scopes: the scopes that have the binding. Rows come in the order in which names appear first.';
+COMMENT ON FUNCTION kb.retrieve_context(text[], text) IS
+    'Asks the knowledge bases that are bound in these scopes, and returns their rows in the order of the bindings, best first. If the rows of one have more tokens than max_tokens, those with the lowest scores are left out. A binding for which nothing qualifies, or whose knowledge base fails, has one row with its fallback; metadata then has fallback and, after a failure, error and sqlstate. Without a fallback, it has no row, or after a failure a row without content.';
+COMMENT ON FUNCTION kb.prompt_context(text[], text, text, integer) IS
+    'Asks as kb.retrieve_context does, and returns one text for each name in inject_as (context, if a binding has none) with numbered passages and their sources. format: markdown, xml, json or list. max_tokens: the most tokens of all texts together; passages with the lowest scores are left out. A text without passages consists of the fallbacks of its bindings.';
 -- The query log.
 GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;

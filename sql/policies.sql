@@ -15,12 +15,12 @@ DECLARE
 BEGIN
     FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
                              'bm25_segments', 'tenant_roles', 'shares', 'quotas', 'quota_counts', 'metadata_indexes',
-                             'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries'] LOOP
+                             'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries', 'bindings'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['runs', 'sources', 'usage', 'metadata_indexes', 'eval_sets', 'eval_questions',
-                             'index_recall'] LOOP
+                             'index_recall', 'bindings'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))', t);
     END LOOP;
@@ -34,7 +34,8 @@ BEGIN
                                                 WHERE s.tenant_id = (SELECT kb.current_tenant()))))', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
-                             'metadata_indexes', 'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries'] LOOP
+                             'metadata_indexes', 'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries',
+                             'bindings'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
         EXECUTE pg_catalog.format(

@@ -1049,6 +1049,28 @@ COMMENT ON COLUMN kb.turns.tool_call_id IS 'For role tool: the id of the tool ca
 SELECT pg_catalog.pg_extension_config_dump('kb.conversations', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.turns', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.branch_no_seq', '');
+-- Bindings name knowledge bases, which need not exist, so there is no foreign key.
+CREATE SEQUENCE kb.binding_no_seq;
+CREATE TABLE kb.bindings (
+    binding_no bigint PRIMARY KEY DEFAULT nextval('kb.binding_no_seq'),
+    tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
+    scope      text NOT NULL CHECK (scope <> ''),
+    id_ref     text NOT NULL CHECK (id_ref <> ''),
+    top_k      integer CHECK (top_k > 0),
+    min_score  double precision,
+    max_tokens integer CHECK (max_tokens > 0),
+    fallback   text,
+    inject_as  text CHECK (inject_as <> ''),
+    filter     jsonb,
+    UNIQUE (tenant_id, scope, id_ref)
+);
+ALTER SEQUENCE kb.binding_no_seq OWNED BY kb.bindings.binding_no;
+COMMENT ON TABLE kb.bindings IS 'Bindings: the knowledge bases that a project, workflow, task or agent asks, and how. Changed by kb.bind and kb.unbind.';
+COMMENT ON COLUMN kb.bindings.binding_no IS 'The order of the bindings within a scope.';
+COMMENT ON COLUMN kb.bindings.scope IS 'project, workflow:NAME, task:NAME or agent:NAME.';
+COMMENT ON COLUMN kb.bindings.id_ref IS 'The name of the knowledge base. In the scopes of workflow NAME, the knowledge base workflow:NAME/id_ref comes first.';
+SELECT pg_catalog.pg_extension_config_dump('kb.bindings', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.binding_no_seq', '');
 
 -- Row-level security hides rows, but EXPLAIN shows how many the planner expects, and for operators that are
 -- leakproof (= of texts is) this estimate comes from the values of all tenants' rows. Therefore columns with
@@ -1070,5 +1092,7 @@ ALTER TABLE kb.query_log ALTER COLUMN query SET STATISTICS 0;
 ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUMN tags SET STATISTICS 0;
 ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN last_turn_id SET STATISTICS 0;
 ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role SET STATISTICS 0, ALTER COLUMN tool_call_id SET STATISTICS 0;
+ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,
+    ALTER COLUMN fallback SET STATISTICS 0, ALTER COLUMN inject_as SET STATISTICS 0;
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

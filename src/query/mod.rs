@@ -3,7 +3,7 @@
 mod annotate;
 mod api;
 mod candidates;
-mod context;
+pub mod context;
 mod context_api;
 pub mod dense;
 mod explain;

@@ -269,6 +269,7 @@ fn policies_are_asked_once_for_a_statement_and_leave_its_indexes_usable() {
 /// Columns under row-level security whose equality is leakproof and for which the planner has statistics:
 /// those by which rows are looked up, states, and names of objects. docs/security.md lists them.
 const WITH_STATISTICS: &[&str] = &[
+    "bindings.tenant_id",
     "bm25_segments.tenant_id",
     "builds.element",
     "builds.embedder",

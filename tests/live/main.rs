@@ -8,6 +8,7 @@ mod support;
 
 mod agents_knowledge;
 mod background;
+mod bindings;
 mod callers_settings;
 mod chunk_context;
 mod chunk_sentences;

@@ -75,6 +75,11 @@ fn too_long() -> Vec<(&'static str, String)> {
         ("usage", format!("SELECT kb.append_turn('c', 'user', 'x', usage => {json})")),
         ("metadata of a turn", format!("SELECT kb.append_turn('c', 'user', 'x', metadata => {json})")),
         ("tenant", format!("SELECT kb.share('k', {text})")),
+        ("fallback", format!("SELECT kb.bind('project', 'k', fallback => {text})")),
+        ("id_ref", format!("SELECT kb.bind('project', {text})")),
+        ("scope", format!("SELECT kb.bind('agent:' || {text}, 'k')")),
+        ("inject_as", format!("SELECT kb.bind('project', 'k', inject_as => {text})")),
+        ("filter", format!("SELECT kb.bind('project', 'k', filter => jsonb_build_object('k', {text}))")),
         ("template", format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})")),
     ]
 }
@@ -92,6 +97,7 @@ fn stored(db: &mut Db) -> i64 {
         "sources",
         "shares",
         "jobs",
+        "bindings",
     ];
     let sizes = tables.map(|table| format!("(SELECT coalesce(sum(length(t::text)), 0) FROM kb.{table} t)"));
     db.one(&format!("SELECT ({})::bigint", sizes.join(" + ")))

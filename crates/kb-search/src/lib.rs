@@ -16,6 +16,7 @@
 pub mod answer_limits;
 mod automaton;
 pub mod beir;
+pub mod bindings;
 pub mod bm25;
 pub mod context;
 pub mod dedupe;

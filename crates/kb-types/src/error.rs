@@ -18,6 +18,7 @@ pub enum ObjectKind {
     Role,
     Column,
     EvalSet,
+    Binding,
     Source,
     Memory,
     MemoryEntry,
@@ -37,6 +38,7 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Role => "role",
             ObjectKind::Column => "column",
             ObjectKind::EvalSet => "evaluation set",
+            ObjectKind::Binding => "binding",
             ObjectKind::Source => "source",
             ObjectKind::Memory => "memory",
             ObjectKind::MemoryEntry => "entry",
@@ -83,6 +85,9 @@ impl ObjectKind {
             }
             ObjectKind::Turn => {
                 "List them with SELECT id FROM kb.turns WHERE conversation_id = 'a conversation'."
+            }
+            ObjectKind::Binding => {
+                "List them with SELECT scope, id_ref FROM kb.bindings; replace one with kb.bind(scope, id_ref, replace => true)."
             }
             ObjectKind::Secret
             | ObjectKind::Run
@@ -272,7 +277,9 @@ impl Error {
     /// The HINT line: what to do about it.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Error::NotFound { what, .. } => what.hint()?,
+            Error::NotFound { what, .. } | Error::AlreadyExists { what: what @ ObjectKind::Binding, .. } => {
+                what.hint()?
+            }
             Error::NotAttached { .. } => {
                 "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
             }
