@@ -1,4 +1,5 @@
-//! Bindings: which knowledge bases a project, workflow, task or agent asks, and how their texts enter a prompt.
+//! Bindings: which knowledge bases a project, workflow, task or agent asks, and how their texts enter a
+//! prompt.
 //!
 //! A binding names a knowledge base. In the scope of a workflow, the workflow's own knowledge base of this
 //! name comes before any other; its id begins with `workflow:NAME/`. What is bound is not checked when it is

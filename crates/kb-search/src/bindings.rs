@@ -85,8 +85,8 @@ impl Scope {
     }
 }
 
-/// Says what is wrong with the name of a knowledge base in a binding. A workflow's own knowledge bases have no
-/// name outside of their workflow.
+/// Says what is wrong with the name of a knowledge base in a binding. A workflow's own knowledge bases have
+/// no name outside of their workflow.
 pub fn id_ref_problem(id_ref: &str) -> Option<String> {
     if id_ref.starts_with(&format!("{}:", Level::Workflow.name())) {
         return Some(

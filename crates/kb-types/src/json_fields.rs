@@ -43,8 +43,8 @@ pub struct JsonFields {
 }
 
 impl JsonFields {
-    /// Reads `{"include": [path, …], "exclude": [path, …], "members": "all" or "first"}`; null is read as {}.
-    /// The error lists every problem.
+    /// Reads `{"include": [path, …], "exclude": [path, …], "members": "all" or "first"}`; null is read as
+    /// {}. The error lists every problem.
     pub fn parse(name: &str, value: &Value) -> Result<JsonFields, Vec<String>> {
         let mut fields = Fields::new(name, value);
         let parsed = JsonFields::take(&mut fields);
