@@ -40,7 +40,11 @@ pub fn finish(done: &[&Written], blocked: &HashSet<i64>) -> Result<Vec<Job>> {
         by_settings.entry(&document.settings).or_default().push(document.document_id);
         if let Some(run_no) = document.job.run_no {
             let counts = by_run.entry(run_no).or_default();
-            if document.is_new { counts.added += 1 } else { counts.updated += 1 }
+            if document.is_new {
+                counts.added += 1
+            } else {
+                counts.updated += 1
+            }
             runs_of.insert(document.document_id, run_no);
         }
     }
