@@ -1,7 +1,8 @@
 //! kb.remember: a fact of a subject is stored once, and the history of facts is kept.
 //!
-//! The id of an entry is made of subject and fact, so that two sessions which remember the same fact write the
-//! same document. A fact that holds again after it had ended is another entry, with a number after its id.
+//! The id of an entry is made of subject and fact, so that two sessions which remember the same fact write
+//! the same document. A fact that holds again after it had ended is another entry, with a number after its
+//! id.
 
 use super::sql::entries::SameFact;
 use super::sql::{entries, stores};

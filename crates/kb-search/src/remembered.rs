@@ -1,8 +1,8 @@
 //! The order and the scores of what a memory recalls.
 //!
-//! The score of an entry is its similarity, multiplied by its freshness, which falls linearly from 1 to 0 with
-//! the days since the entry was last accessed: 1 − decay factor × days, with
-//! decay factor = 0.5 / half life.
+//! The score of an entry is its similarity, multiplied by its freshness, which falls linearly from 1 to 0
+//! with the days since the entry was last accessed: 1 − decay factor × days, with decay factor =
+//! 0.5 / half life.
 
 /// An entry that was found, in the order of the search.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -22,8 +22,8 @@ pub struct MemorySettings {
     pub max_results: usize,
     pub min_score: f64,
     pub mode: Mode,
-    /// The days after which the score of an entry that was not accessed is half its similarity; after twice as
-    /// many it is 0. None: scores do not decay.
+    /// The days after which the score of an entry that was not accessed is half its similarity; after twice
+    /// as many it is 0. None: scores do not decay.
     pub half_life_days: Option<f64>,
     /// The days after which an entry that was not accessed is archived. None: never.
     pub auto_archive_days: Option<i64>,

@@ -164,8 +164,8 @@ fn of_metadata<'a>(
     }
 }
 
-/// Entries of a subject, or with tags, are found by an index on kb.memory_entries, whatever the statistics say;
-/// otherwise the entry of each document is looked up.
+/// Entries of a subject, or with tags, are found by an index on kb.memory_entries, whatever the statistics
+/// say; otherwise the entry of each document is looked up.
 fn of_memory<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
     let MemoryCondition { kb_no, subject, tags, valid_at, accessed_after } = condition;
     let mut time = |at: i64| {
