@@ -126,37 +126,6 @@ pub fn insert(turn: &StoredTurn) -> Result<()> {
     Ok(())
 }
 
-/// A turn as far as it matters for whether a window has it.
-pub struct Outline {
-    pub id: String,
-    pub branch_no: i64,
-    pub depth: i64,
-    pub role: TurnRole,
-    pub token_count: i32,
-}
-
-/// The turns up to a place on a branch, the newest first, at most `limit`, of those that the caller may read.
-/// Works on a standby.
-pub fn backwards(branch_no: i64, depth: i64, limit: i64) -> Result<Vec<Outline>> {
-    let sql = format!(
-        "{PATH} SELECT t.id, t.branch_no, t.depth, t.role, t.token_count FROM path
-         CROSS JOIN LATERAL (SELECT t.id, t.branch_no, t.depth, t.role, t.token_count FROM kb.turns t
-                             WHERE t.branch_no = path.branch_no AND t.depth <= path.depth ORDER BY t.depth DESC) t
-         LIMIT $3"
-    );
-    setting::with(IN_ORDER, || {
-        spi::read(&sql, &[Arg::Long(branch_no), Arg::Long(depth), Arg::Long(limit)], |row| {
-            Ok(Outline {
-                id: row.get("id")?,
-                branch_no: row.get("branch_no")?,
-                depth: row.get("depth")?,
-                role: TurnRole::one_of(&row.get::<String>("role")?).map_err(Error::Internal)?,
-                token_count: row.get("token_count")?,
-            })
-        })
-    })
-}
-
 from_row! {
     /// A turn of a window.
     pub struct WindowTurn {
@@ -169,18 +138,49 @@ from_row! {
     }
 }
 
-/// These turns, in this order, of those that the caller may read. Works on a standby.
-pub fn get(tenant_id: &str, ids: &[String]) -> Result<Vec<WindowTurn>> {
-    setting::with(BY_LOOKUPS, || {
-        spi::read(
-            "SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count
-             FROM pg_catalog.unnest($2::text[]) WITH ORDINALITY AS u (id, n)
-             CROSS JOIN LATERAL (
-                 SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count FROM kb.turns t
-                 WHERE t.tenant_id = $1 AND t.id = u.id LIMIT 1) t
-             ORDER BY u.n",
-            &[Arg::Text(tenant_id), Arg::Texts(ids)],
-            WindowTurn::from_row,
-        )
-    })
+/// A part of the turns before a place, the newest first.
+#[derive(Default)]
+pub struct Part {
+    pub turns: Vec<WindowTurn>,
+    /// The place before the last of them.
+    pub rest: Option<(i64, i64)>,
+    /// Whether there was a turn that was not wanted.
+    pub is_cut: bool,
+    /// Whether nothing is before them.
+    pub is_last: bool,
+}
+
+/// The turns up to a place on a branch, the newest first, of those that the caller may read: at most `limit`,
+/// and none from the first one on that is not wanted. Contents of others are not read from their storage.
+/// Works on a standby.
+pub fn backwards(
+    (branch_no, depth): (i64, i64),
+    limit: i64,
+    mut is_wanted: impl FnMut(TurnRole, i32) -> bool,
+) -> Result<Part> {
+    let sql = format!(
+        "{PATH} SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count, t.branch_no, t.depth FROM path
+         CROSS JOIN LATERAL (
+             SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count, t.branch_no, t.depth FROM kb.turns t
+             WHERE t.branch_no = path.branch_no AND t.depth <= path.depth ORDER BY t.depth DESC) t
+         LIMIT $3"
+    );
+    let mut part = Part::default();
+    let found = setting::with(IN_ORDER, || {
+        spi::read(&sql, &[Arg::Long(branch_no), Arg::Long(depth), Arg::Long(limit)], |row| {
+            if part.is_cut {
+                return Ok(());
+            }
+            let role = TurnRole::one_of(&row.get::<String>("role")?).map_err(Error::Internal)?;
+            if is_wanted(role, row.get("token_count")?) {
+                part.turns.push(WindowTurn::from_row(row)?);
+                part.rest = Some((row.get("branch_no")?, row.get::<i64>("depth")? - 1));
+            } else {
+                part.is_cut = true;
+            }
+            Ok(())
+        })
+    })?;
+    part.is_last = (found.len() as i64) < limit;
+    Ok(part)
 }
