@@ -1005,22 +1005,21 @@ CREATE TABLE kb.conversations (
     title        text,
     settings     jsonb NOT NULL,
     metadata     jsonb NOT NULL DEFAULT '{}',
-    -- NULL: there is none yet.
-    last_turn_id text,
     created_at   timestamptz NOT NULL DEFAULT now(),
     updated_at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (tenant_id, id)
-)
--- Each turn updates the row in place.
-WITH (fillfactor = 70);
+);
 COMMENT ON TABLE kb.conversations IS 'Conversations, each of which belongs to the tenant that had it. Changed by kb.create_conversation, kb.alter_conversation, kb.append_turn and kb.drop_conversation.';
 COMMENT ON COLUMN kb.conversations.settings IS 'The settings, including every default.';
-COMMENT ON COLUMN kb.conversations.last_turn_id IS 'The turn that was appended last, which the next one follows by default.';
+-- The order in which turns were appended, also to other conversations. A turn does not update the row of its
+-- conversation: many turns in a transaction would leave as many versions, through which each look-up passes.
+CREATE SEQUENCE kb.turn_no_seq;
 CREATE SEQUENCE kb.branch_no_seq;
 CREATE TABLE kb.turns (
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
     id              text NOT NULL CHECK (id <> ''),
     conversation_id text NOT NULL,
+    turn_no         bigint NOT NULL DEFAULT nextval('kb.turn_no_seq'),
     -- NULL: nothing is before it.
     parent_id       text,
     branch_no       bigint NOT NULL DEFAULT nextval('kb.branch_no_seq'),
@@ -1039,15 +1038,18 @@ CREATE TABLE kb.turns (
     UNIQUE (branch_no, depth),
     FOREIGN KEY (tenant_id, conversation_id) REFERENCES kb.conversations (tenant_id, id) ON DELETE CASCADE
 );
+ALTER SEQUENCE kb.turn_no_seq OWNED BY kb.turns.turn_no;
 ALTER SEQUENCE kb.branch_no_seq OWNED BY kb.turns.branch_no;
-CREATE INDEX turns_conversation_id ON kb.turns (tenant_id, conversation_id, id);
+CREATE INDEX turns_conversation_id ON kb.turns (tenant_id, conversation_id, turn_no);
 COMMENT ON TABLE kb.turns IS 'The turns of conversations. Changed by kb.append_turn.';
+COMMENT ON COLUMN kb.turns.turn_no IS 'The number of the turn, in the order in which the turns of a conversation were appended.';
 COMMENT ON COLUMN kb.turns.parent_id IS 'The turn before; NULL for a turn that begins a conversation.';
 COMMENT ON COLUMN kb.turns.branch_no IS 'The branch: the first turn that follows a turn has the same branch, and each further one begins another.';
 COMMENT ON COLUMN kb.turns.depth IS 'The number of the turn along its branch and the branches before it, from 1.';
 COMMENT ON COLUMN kb.turns.tool_call_id IS 'For role tool: the id of the tool call of which this is the result.';
 SELECT pg_catalog.pg_extension_config_dump('kb.conversations', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.turns', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.turn_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.branch_no_seq', '');
 -- Bindings name knowledge bases, which need not exist, so there is no foreign key.
 CREATE SEQUENCE kb.binding_no_seq;
@@ -1090,7 +1092,7 @@ ALTER TABLE kb.sources ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN error SE
 ALTER TABLE kb.eval_questions ALTER COLUMN question SET STATISTICS 0;
 ALTER TABLE kb.query_log ALTER COLUMN query SET STATISTICS 0;
 ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUMN tags SET STATISTICS 0;
-ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0, ALTER COLUMN last_turn_id SET STATISTICS 0;
+ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0;
 ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role SET STATISTICS 0, ALTER COLUMN tool_call_id SET STATISTICS 0;
 ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,
     ALTER COLUMN fallback SET STATISTICS 0, ALTER COLUMN inject_as SET STATISTICS 0;

@@ -2,7 +2,7 @@
 \pset format unaligned
 \pset tuples_only on
 SELECT kb.create_conversation('cv', 'Ships', metadata => '{"n": 1}');
-SELECT id, title, settings, metadata, last_turn_id, tenant_id FROM kb.conversations;
+SELECT id, title, settings, metadata, tenant_id FROM kb.conversations;
 SELECT kb.create_conversation() ~ '^conv_[0-9a-f]{32}$';
 SELECT count(*) FROM kb.window('cv');
 SELECT kb.append_turn('cv', 'user', 'Where are the ships?') AS first \gset

@@ -49,7 +49,11 @@ pub fn append_turn(conversation_id: &str, new: &NewTurn) -> Result<String> {
     let turn_id = format!("{TURN_PREFIX}{}", Uuid::now_v7().simple());
     as_owner(|| {
         let locked = conversations::lock(tenant_id, conversation_id)?;
-        let parent_id = new.parent_id.as_deref().or(locked.last_turn_id.as_deref());
+        let parent_id = match &new.parent_id {
+            Some(parent_id) => Some(parent_id.clone()),
+            None => turns::last(tenant_id, conversation_id)?,
+        };
+        let parent_id = parent_id.as_deref();
         let parent = match parent_id {
             Some(parent_id) => {
                 let found = turns::parent(tenant_id, conversation_id, parent_id)?;

@@ -1,17 +1,16 @@
 //! kb.window.
 //!
-//! The turns are chosen by their outlines, from the newest one backwards, so that only the contents of those
-//! that the window has are read.
+//! The turns are read from the newest one backwards, in parts, until one does not fit.
 
 use crate::conversations::sql::conversations::{self, WindowEnd};
-use crate::conversations::sql::turns::{self, Outline, WindowTurn};
+use crate::conversations::sql::turns::{self, Part, WindowTurn};
 use crate::tenants::bindings;
 use kb_types::conversation::{ConversationSettings, TURN_PREFIX, WindowChoice};
 use kb_types::error::{Error, Result};
 
-/// How many outlines are read at first, and at most, at once.
-const FIRST: i64 = 64;
-const MOST: i64 = 4096;
+/// How many turns are read at first, and at most, at once.
+const FIRST: i64 = 32;
+const MOST: i64 = 1024;
 
 pub struct Window {
     /// In their order.
@@ -36,31 +35,25 @@ pub fn window(id: &str, max_tokens: Option<i32>) -> Result<Window> {
     let settings = ConversationSettings::parse(&settings)
         .map_err(|problems| Error::Internal(format!("stored settings: {}", problems.join("; "))))?;
     let budget = max_tokens.map_or(settings.token_threshold, i64::from);
-    let (ids, is_cut) = choose(branch_no, depth, budget)?;
-    Ok(Window { turns: turns::get(&tenant, &ids)?, is_cut })
+    read((branch_no, depth), budget)
 }
 
-/// The ids of the turns of a window that ends here, in their order, and whether older ones are left out.
-fn choose(branch_no: i64, depth: i64, budget: i64) -> Result<(Vec<String>, bool)> {
-    let (mut choice, mut ids) = (WindowChoice::new(budget), Vec::new());
-    let (mut at, mut limit, mut is_cut) = ((branch_no, depth), FIRST, false);
-    'walk: loop {
-        let outlines = turns::backwards(at.0, at.1, limit)?;
-        let is_last = (outlines.len() as i64) < limit;
-        for Outline { id, branch_no, depth, role, token_count } in outlines {
-            if !choice.consider(role, token_count.into()) {
-                is_cut = true;
-                break 'walk;
-            }
-            ids.push(id);
-            at = (branch_no, depth - 1);
-        }
-        if is_last {
-            break;
-        }
+/// The window of at most so many tokens that ends at a place on a branch.
+fn read(end: (i64, i64), budget: i64) -> Result<Window> {
+    let (mut choice, mut turns) = (WindowChoice::new(budget), Vec::new());
+    let (mut next, mut limit) = (Some(end), FIRST);
+    let mut window = Window { turns: Vec::new(), is_cut: false };
+    while let Some(place) = next {
+        let part = turns::backwards(place, limit, |role, tokens| choice.consider(role, tokens.into()))?;
+        let Part { turns: more, rest, is_cut, is_last } = part;
+        turns.extend(more);
+        window.is_cut = is_cut;
+        next = rest.filter(|_| !is_cut && !is_last);
         limit = (limit * 2).min(MOST);
     }
-    ids.truncate(choice.chosen());
-    ids.reverse();
-    Ok((ids, is_cut))
+    // The last ones may be results whose call does not fit.
+    turns.truncate(choice.chosen());
+    turns.reverse();
+    window.turns = turns;
+    Ok(window)
 }

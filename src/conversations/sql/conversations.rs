@@ -3,7 +3,7 @@
 use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow};
-use crate::sql::BY_INDEX_UNPLANNED;
+use crate::sql::{BY_INDEX_UNPLANNED, IN_ORDER};
 use kb_types::Json;
 use kb_types::error::{Error, ObjectKind, Result};
 use serde_json::Value;
@@ -56,7 +56,6 @@ pub fn update(tenant_id: &str, id: &str, properties: &Properties) -> Result<()> 
 from_row! {
     /// What appending needs to know of a conversation.
     pub struct Locked {
-        pub last_turn_id: Option<String>,
         pub tokenizer: Option<String>,
     }
 }
@@ -65,7 +64,7 @@ from_row! {
 pub fn lock(tenant_id: &str, id: &str) -> Result<Locked> {
     let found = setting::with(BY_INDEX_UNPLANNED, || {
         spi::write_one(
-            "SELECT c.last_turn_id, c.settings ->> 'tokenizer' AS tokenizer FROM kb.conversations c
+            "SELECT c.settings ->> 'tokenizer' AS tokenizer FROM kb.conversations c
              WHERE c.tenant_id = $1 AND c.id = $2 FOR NO KEY UPDATE",
             &[Arg::Text(tenant_id), Arg::Text(id)],
             Locked::from_row,
@@ -103,11 +102,12 @@ from_row! {
 
 /// The last turn of a conversation that the caller may read, if it has turns. Works on a standby.
 pub fn end(tenant_id: &str, id: &str) -> Result<WindowEnd> {
-    let found = setting::with(BY_INDEX_UNPLANNED, || {
+    let found = setting::with(IN_ORDER, || {
         spi::read_one(
             "SELECT c.settings, t.branch_no, t.depth FROM kb.conversations c
              LEFT JOIN LATERAL (SELECT t.branch_no, t.depth FROM kb.turns t
-                                WHERE t.tenant_id = c.tenant_id AND t.id = c.last_turn_id LIMIT 1) t ON true
+                                WHERE t.tenant_id = $1 AND t.conversation_id = $2
+                                ORDER BY t.turn_no DESC LIMIT 1) t ON true
              WHERE c.tenant_id = $1 AND c.id = $2",
             &[Arg::Text(tenant_id), Arg::Text(id)],
             WindowEnd::from_row,

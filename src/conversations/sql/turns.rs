@@ -5,7 +5,8 @@
 
 use crate::pg::row::from_row;
 use crate::pg::setting;
-use crate::pg::spi::{self, Arg, FromRow};
+use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::pg::txn;
 use crate::sql::{BY_INDEX_UNPLANNED, BY_LOOKUPS, IN_ORDER};
 use kb_types::Json;
 use kb_types::conversation::TurnRole;
@@ -33,16 +34,33 @@ from_row! {
     }
 }
 
-/// A turn of a conversation. Must run as the owner.
+/// The turn of a conversation that was appended last, whatever snapshot the transaction has. The conversation
+/// is locked. Must run as the owner.
+pub fn last(tenant_id: &str, conversation_id: &str) -> Result<Option<String>> {
+    txn::with_latest_snapshot(|| {
+        setting::with(IN_ORDER, || {
+            spi::read_one(
+                "SELECT t.id FROM kb.turns t WHERE t.tenant_id = $1 AND t.conversation_id = $2
+                 ORDER BY t.turn_no DESC LIMIT 1",
+                &[Arg::Text(tenant_id), Arg::Text(conversation_id)],
+                Row::only,
+            )
+        })
+    })
+}
+
+/// A turn of a conversation, whatever snapshot the transaction has. Must run as the owner.
 pub fn parent(tenant_id: &str, conversation_id: &str, id: &str) -> Result<Option<Parent>> {
-    setting::with(BY_INDEX_UNPLANNED, || {
-        spi::write_one(
-            "SELECT t.branch_no, t.depth,
-                    EXISTS (SELECT FROM kb.turns n WHERE n.branch_no = t.branch_no AND n.depth = t.depth + 1) AS has_next
-             FROM kb.turns t WHERE t.tenant_id = $1 AND t.id = $2 AND t.conversation_id = $3",
-            &[Arg::Text(tenant_id), Arg::Text(id), Arg::Text(conversation_id)],
-            Parent::from_row,
-        )
+    txn::with_latest_snapshot(|| {
+        setting::with(BY_INDEX_UNPLANNED, || {
+            spi::read_one(
+                "SELECT t.branch_no, t.depth,
+                        EXISTS (SELECT FROM kb.turns n WHERE n.branch_no = t.branch_no AND n.depth = t.depth + 1) AS has_next
+                 FROM kb.turns t WHERE t.tenant_id = $1 AND t.id = $2 AND t.conversation_id = $3",
+                &[Arg::Text(tenant_id), Arg::Text(id), Arg::Text(conversation_id)],
+                Parent::from_row,
+            )
+        })
     })
 }
 
@@ -56,10 +74,10 @@ from_row! {
     }
 }
 
-/// Must run as the owner.
+/// Whatever snapshot the transaction has. Must run as the owner.
 pub fn tool_call(tenant_id: &str, turn_id: &str, tool_call_id: &str) -> Result<ToolCall> {
-    let found = setting::with(BY_LOOKUPS, || {
-        spi::write_one(
+    let read = || {
+        spi::read_one(
             "WITH RECURSIVE g (parent_id, role, tool_calls, tool_call_id) AS (
                  SELECT t.parent_id, t.role, t.tool_calls, t.tool_call_id FROM kb.turns t
                  WHERE t.tenant_id = $1 AND t.id = $2
@@ -74,7 +92,8 @@ pub fn tool_call(tenant_id: &str, turn_id: &str, tool_call_id: &str) -> Result<T
             &[Arg::Text(tenant_id), Arg::Text(turn_id), Arg::Text(tool_call_id)],
             ToolCall::from_row,
         )
-    })?;
+    };
+    let found = txn::with_latest_snapshot(|| setting::with(BY_LOOKUPS, read))?;
     found.ok_or_else(|| Error::Internal("no tool call".into()))
 }
 
@@ -96,16 +115,14 @@ pub struct StoredTurn<'a> {
     pub metadata: Option<&'a Json>,
 }
 
-/// Adds a turn, which becomes the last one of its conversation. Must run as the owner.
+/// Adds a turn. Its conversation is locked, so that it becomes the last one. Must run as the owner.
 pub fn insert(turn: &StoredTurn) -> Result<()> {
     setting::with(BY_INDEX_UNPLANNED, || {
         spi::execute(
-            "WITH turn AS (
-                 INSERT INTO kb.turns (tenant_id, id, conversation_id, parent_id, branch_no, depth, role, content, tool_calls,
-                     tool_call_id, token_count, usage, metadata)
-                 VALUES ($1, $2, $3, $4, coalesce($5, pg_catalog.nextval('kb.branch_no_seq')), $6, $7, $8, $9, $10, $11, $12,
-                     coalesce($13, '{}')))
-             UPDATE kb.conversations c SET last_turn_id = $2, updated_at = now() WHERE c.tenant_id = $1 AND c.id = $3",
+            "INSERT INTO kb.turns (tenant_id, id, conversation_id, parent_id, branch_no, depth, role, content, tool_calls,
+                 tool_call_id, token_count, usage, metadata)
+             VALUES ($1, $2, $3, $4, coalesce($5, pg_catalog.nextval('kb.branch_no_seq')), $6, $7, $8, $9, $10, $11, $12,
+                 coalesce($13, '{}'))",
             &[
                 Arg::Text(turn.tenant_id),
                 Arg::Text(turn.id),
@@ -126,37 +143,6 @@ pub fn insert(turn: &StoredTurn) -> Result<()> {
     Ok(())
 }
 
-/// A turn as far as it matters for whether a window has it.
-pub struct Outline {
-    pub id: String,
-    pub branch_no: i64,
-    pub depth: i64,
-    pub role: TurnRole,
-    pub token_count: i32,
-}
-
-/// The turns up to a place on a branch, the newest first, at most `limit`, of those that the caller may read.
-/// Works on a standby.
-pub fn backwards(branch_no: i64, depth: i64, limit: i64) -> Result<Vec<Outline>> {
-    let sql = format!(
-        "{PATH} SELECT t.id, t.branch_no, t.depth, t.role, t.token_count FROM path
-         CROSS JOIN LATERAL (SELECT t.id, t.branch_no, t.depth, t.role, t.token_count FROM kb.turns t
-                             WHERE t.branch_no = path.branch_no AND t.depth <= path.depth ORDER BY t.depth DESC) t
-         LIMIT $3"
-    );
-    setting::with(IN_ORDER, || {
-        spi::read(&sql, &[Arg::Long(branch_no), Arg::Long(depth), Arg::Long(limit)], |row| {
-            Ok(Outline {
-                id: row.get("id")?,
-                branch_no: row.get("branch_no")?,
-                depth: row.get("depth")?,
-                role: TurnRole::one_of(&row.get::<String>("role")?).map_err(Error::Internal)?,
-                token_count: row.get("token_count")?,
-            })
-        })
-    })
-}
-
 from_row! {
     /// A turn of a window.
     pub struct WindowTurn {
@@ -169,18 +155,49 @@ from_row! {
     }
 }
 
-/// These turns, in this order, of those that the caller may read. Works on a standby.
-pub fn get(tenant_id: &str, ids: &[String]) -> Result<Vec<WindowTurn>> {
-    setting::with(BY_LOOKUPS, || {
-        spi::read(
-            "SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count
-             FROM pg_catalog.unnest($2::text[]) WITH ORDINALITY AS u (id, n)
-             CROSS JOIN LATERAL (
-                 SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count FROM kb.turns t
-                 WHERE t.tenant_id = $1 AND t.id = u.id LIMIT 1) t
-             ORDER BY u.n",
-            &[Arg::Text(tenant_id), Arg::Texts(ids)],
-            WindowTurn::from_row,
-        )
-    })
+/// A part of the turns before a place, the newest first.
+#[derive(Default)]
+pub struct Part {
+    pub turns: Vec<WindowTurn>,
+    /// The place before the last of them.
+    pub rest: Option<(i64, i64)>,
+    /// Whether there was a turn that was not wanted.
+    pub is_cut: bool,
+    /// Whether nothing is before them.
+    pub is_last: bool,
+}
+
+/// The turns up to a place on a branch, the newest first, of those that the caller may read: at most `limit`,
+/// and none from the first one on that is not wanted. Contents of others are not read from their storage.
+/// Works on a standby.
+pub fn backwards(
+    (branch_no, depth): (i64, i64),
+    limit: i64,
+    mut is_wanted: impl FnMut(TurnRole, i32) -> bool,
+) -> Result<Part> {
+    let sql = format!(
+        "{PATH} SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count, t.branch_no, t.depth FROM path
+         CROSS JOIN LATERAL (
+             SELECT t.id, t.role, t.content, t.tool_calls, t.tool_call_id, t.token_count, t.branch_no, t.depth FROM kb.turns t
+             WHERE t.branch_no = path.branch_no AND t.depth <= path.depth ORDER BY t.depth DESC) t
+         LIMIT $3"
+    );
+    let mut part = Part::default();
+    let found = setting::with(IN_ORDER, || {
+        spi::read(&sql, &[Arg::Long(branch_no), Arg::Long(depth), Arg::Long(limit)], |row| {
+            if part.is_cut {
+                return Ok(());
+            }
+            let role = TurnRole::one_of(&row.get::<String>("role")?).map_err(Error::Internal)?;
+            if is_wanted(role, row.get("token_count")?) {
+                part.turns.push(WindowTurn::from_row(row)?);
+                part.rest = Some((row.get("branch_no")?, row.get::<i64>("depth")? - 1));
+            } else {
+                part.is_cut = true;
+            }
+            Ok(())
+        })
+    })?;
+    part.is_last = (found.len() as i64) < limit;
+    Ok(part)
 }
