@@ -1034,13 +1034,15 @@ CREATE TABLE kb.turns (
     usage           jsonb,
     metadata        jsonb NOT NULL DEFAULT '{}',
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (tenant_id, id),
+    -- No index begins with the tenant: a plan that is made while the table is small could otherwise look up a
+    -- turn among all of its tenant.
+    PRIMARY KEY (id, tenant_id),
     UNIQUE (branch_no, depth),
     FOREIGN KEY (tenant_id, conversation_id) REFERENCES kb.conversations (tenant_id, id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.turn_no_seq OWNED BY kb.turns.turn_no;
 ALTER SEQUENCE kb.branch_no_seq OWNED BY kb.turns.branch_no;
-CREATE INDEX turns_conversation_id ON kb.turns (tenant_id, conversation_id, turn_no);
+CREATE INDEX turns_conversation_id ON kb.turns (conversation_id, tenant_id, turn_no);
 COMMENT ON TABLE kb.turns IS 'The turns of conversations. Changed by kb.append_turn.';
 COMMENT ON COLUMN kb.turns.turn_no IS 'The number of the turn, in the order in which the turns of a conversation were appended.';
 COMMENT ON COLUMN kb.turns.parent_id IS 'The turn before; NULL for a turn that begins a conversation.';

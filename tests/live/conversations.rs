@@ -305,7 +305,7 @@ fn tokens_are_counted_by_the_named_tokenizer_or_else_as_characters() {
 }
 
 #[test]
-fn a_window_of_a_long_conversation_reads_as_little_as_that_of_a_short_one() {
+fn a_long_conversation_costs_a_window_and_a_turn_no_more_than_a_short_one() {
     let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.create_conversation('short'), kb.create_conversation('long')");
     // In one transaction: plans that were made for empty tables are kept.
@@ -318,14 +318,16 @@ fn a_window_of_a_long_conversation_reads_as_little_as_that_of_a_short_one() {
     let rows = |db: &mut Db, id: &str| window(db, id, None).len();
     assert_eq!(rows(&mut db, "long"), rows(&mut db, "short"));
     assert!(rows(&mut db, "long") > 100);
-    let buffers = |db: &mut Db, id: &str| -> i64 {
-        let plan: Vec<String> =
-            db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT count(*) FROM kb.window('{id}')"));
+    let buffers = |db: &mut Db, query: &str| -> i64 {
+        let plan: Vec<String> = db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
         let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
         shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
     };
-    let (short, long) = (buffers(&mut db, "short"), buffers(&mut db, "long"));
-    assert!(long < 2 * short + 100, "{short} buffers of 200 turns, {long} of 10,000");
+    for query in ["count(*) FROM kb.window('{}')", "kb.append_turn('{}', 'user', 'Hello')"] {
+        let of = |db: &mut Db, id: &str| buffers(db, &query.replace("{}", id));
+        let (short, long) = (of(&mut db, "short"), of(&mut db, "long"));
+        assert!(long < 2 * short + 100, "{query}: {short} buffers of 200 turns, {long} of 10,000");
+    }
     // The time is printed, because it depends on the machine.
     let begin = Instant::now();
     for _ in 0..100 {

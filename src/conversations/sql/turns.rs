@@ -49,14 +49,18 @@ pub fn last(tenant_id: &str, conversation_id: &str) -> Result<Option<String>> {
     })
 }
 
-/// A turn of a conversation, whatever snapshot the transaction has. Must run as the owner.
+/// A turn of a conversation, whatever snapshot the transaction has. It is looked up by its id alone, because
+/// a plan without statistics could go through all turns of the conversation. Must run as the owner.
 pub fn parent(tenant_id: &str, conversation_id: &str, id: &str) -> Result<Option<Parent>> {
     txn::with_latest_snapshot(|| {
         setting::with(BY_INDEX_UNPLANNED, || {
             spi::read_one(
                 "SELECT t.branch_no, t.depth,
-                        EXISTS (SELECT FROM kb.turns n WHERE n.branch_no = t.branch_no AND n.depth = t.depth + 1) AS has_next
-                 FROM kb.turns t WHERE t.tenant_id = $1 AND t.id = $2 AND t.conversation_id = $3",
+                        (SELECT n.depth FROM kb.turns n
+                         WHERE n.branch_no = t.branch_no AND n.depth = t.depth + 1 LIMIT 1) IS NOT NULL AS has_next
+                 FROM (SELECT t.branch_no, t.depth, t.conversation_id FROM kb.turns t
+                       WHERE t.tenant_id = $1 AND t.id = $2 LIMIT 1) t
+                 WHERE t.conversation_id = $3",
                 &[Arg::Text(tenant_id), Arg::Text(id), Arg::Text(conversation_id)],
                 Parent::from_row,
             )
