@@ -1038,7 +1038,7 @@ CREATE TABLE kb.turns (
     -- turn among all of its tenant.
     PRIMARY KEY (id, tenant_id),
     UNIQUE (branch_no, depth),
-    FOREIGN KEY (tenant_id, conversation_id) REFERENCES kb.conversations (tenant_id, id) ON DELETE CASCADE
+    FOREIGN KEY (conversation_id, tenant_id) REFERENCES kb.conversations (id, tenant_id) ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.turn_no_seq OWNED BY kb.turns.turn_no;
 ALTER SEQUENCE kb.branch_no_seq OWNED BY kb.turns.branch_no;

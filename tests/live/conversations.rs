@@ -197,7 +197,7 @@ fn of_two_sessions_that_append_one_waits_and_both_turns_are_in_a_row() {
     append(&mut db, "c", "newer");
     append(&mut first, "c", "newest");
     first.run("COMMIT");
-    assert_eq!(window(&mut db, "c", Some(2)), ["newer", "newest"]);
+    assert_eq!(window(&mut db, "c", Some(4)), ["newer", "newest"]);
 }
 
 #[test]

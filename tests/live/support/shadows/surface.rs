@@ -130,7 +130,9 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         ("bind" | "unbind", "id_ref") => "k",
         ("bind", "fallback" | "inject_as") => "docs",
         ("prompt_context", "format") => "list",
-        ("put_objects", "objects") => r#"{"{\"id\": \"o1\", \"title\": \"One\", \"tags\": [\"a\"]}"}"#,
+        ("put_objects", "objects") => {
+            r#"ARRAY['{"id": "o1", "title": "One", "tags": ["a"]}'::pg_catalog.jsonb]"#
+        }
         ("put_objects", "fields") => r#"{"members": "first"}"#,
         ("extract_text", "value") => r#"{"title": "One", "tags": ["a", {"b": 1}]}"#,
         ("extract_text", "fields") => r#"{"include": ["$.tags..*"], "exclude": ["$.title"]}"#,
