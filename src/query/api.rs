@@ -160,7 +160,7 @@ fn relevant(
 ) -> Result<Vec<String>, ErrorReport> {
     reported(|| {
         let kb_id = required("kb_id", kb_id)?;
-        Ok(crate::query::relevant::relevant(kb_id, required("query", query)?, limit)?)
+        crate::query::relevant::relevant(kb_id, required("query", query)?, limit)
     })
 }
 

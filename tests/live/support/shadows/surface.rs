@@ -103,37 +103,14 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
 
 /// A sensible argument for what [`super::fixture`] creates. None: NULL, which is its default.
 fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
-    if let Some(text) = plausible_in_conversation(function, name) {
+    if let Some(text) = plausible_for_agents(function, name) {
         return text.map(str::to_string);
     }
     let text = match (function, name) {
-        ("create_memory", "id") => "fresh",
-        ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
-        ("create_memory" | "alter_memory", "settings") => r#"{"retrieval": {"max_results": 3}}"#,
-        ("remember", "supersedes" | "id" | "valid_to" | "expires_at") => return None,
-        (_, "valid_from" | "as_of") => "2024-01-02",
-        ("recall" | "recall_by_tags" | "forget", "subject") => "user:1",
-        ("forget", "filter") => return None,
-        ("forget", "ids") => return None,
-        ("remember", "facts") => {
-            r#"ARRAY['{"fact": "Ships in a harbor.", "subject": "user:1"}'::pg_catalog.jsonb]"#
-        }
-        (_, "tags") => "{harbor}",
-        ("recall", "filter" | "min_score") => return None,
-        ("remember", "confidence") => "0.5",
         ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
         ("attach_table", "content" | "metadata") => "{body}",
         ("attach_table", "published_when") => "id IS NOT NULL",
         ("attach_table", "json_fields" | "adopt") | ("explain", "chunk_id") => return None,
-        ("bind" | "unbind", "scope") => "agent:helper",
-        (_, "scopes") => "{project,agent:helper}",
-        ("bind" | "unbind", "id_ref") => "k",
-        ("bind", "fallback" | "inject_as") => "docs",
-        ("prompt_context", "format") => "list",
-        ("put_objects", "objects") => {
-            r#"ARRAY['{"id": "o1", "title": "One", "tags": ["a"]}'::pg_catalog.jsonb]"#
-        }
-        ("put_objects", "fields") => r#"{"members": "first"}"#,
         ("extract_text", "value") => r#"{"title": "One", "tags": ["a", {"b": 1}]}"#,
         ("extract_text", "fields") => r#"{"include": ["$.tags..*"], "exclude": ["$.title"]}"#,
         ("load_eval", "queries") => r#"{"_id": "q9", "text": "Where is the harbor?"}"#,
@@ -228,9 +205,32 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
     Some(text.to_string())
 }
 
-/// The same for functions over conversations. None: what holds for all functions.
-fn plausible_in_conversation(function: &str, name: &str) -> Option<Option<&'static str>> {
+/// The same for functions over conversations, memories and bindings. None: what holds for all functions.
+fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static str>> {
     let text = match (function, name) {
+        ("create_memory", "id") => "fresh",
+        ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
+        ("create_memory" | "alter_memory", "settings") => r#"{"retrieval": {"max_results": 3}}"#,
+        ("remember", "supersedes" | "id" | "valid_to" | "expires_at") => return Some(None),
+        (_, "valid_from" | "as_of") => "2024-01-02",
+        ("recall" | "recall_by_tags" | "forget", "subject") => "user:1",
+        ("forget", "filter") => return Some(None),
+        ("forget", "ids") => return Some(None),
+        ("remember", "facts") => {
+            r#"ARRAY['{"fact": "Ships in a harbor.", "subject": "user:1"}'::pg_catalog.jsonb]"#
+        }
+        (_, "tags") => "{harbor}",
+        ("recall", "filter" | "min_score") => return Some(None),
+        ("remember", "confidence") => "0.5",
+        ("bind" | "unbind", "scope") => "agent:helper",
+        (_, "scopes") => "{project,agent:helper}",
+        ("bind" | "unbind", "id_ref") => "k",
+        ("bind", "fallback" | "inject_as") => "docs",
+        ("prompt_context", "format") => "list",
+        ("put_objects", "objects") => {
+            r#"ARRAY['{"id": "o1", "title": "One", "tags": ["a"]}'::pg_catalog.jsonb]"#
+        }
+        ("put_objects", "fields") => r#"{"members": "first"}"#,
         ("create_conversation", "id") => "fresh",
         ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
         ("append_turn", "parent_id" | "tool_calls" | "tool_call_id") => return Some(None),
