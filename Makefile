@@ -35,7 +35,8 @@ test-kernels: build ## every test under each instruction set of this machine, on
 fuzz: setup ## half an hour of fuzzing, guided by coverage; KB_FUZZ_SECONDS=n for another time
 	@tools/fuzz.sh
 
-test-real: build ## kb against a real embedding server (3 GB from the Python package index, once)
+test-real: build ## kb against a real server of S3, and a real embedding server (3 GB from the Python package index, once)
+	@tools/test-moto.sh
 	@tools/test-real.sh
 
 test-bare: ## demo and test in bare Debians (root, two hours); CASES="german-user:trixie" and COMMANDS=demo for less

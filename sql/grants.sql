@@ -33,12 +33,13 @@ $$;
 GRANT USAGE ON SCHEMA kb TO kb_reader;
 
 GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.builds, kb.documents, kb.chunks,
-    kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status TO kb_reader;
+    kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status, kb.memory_stores, kb.memory_entries,
+    kb.memories TO kb_reader;
 GRANT SELECT ON kb.tenant_roles TO kb_admin;
 
 -- What a search reads besides the vectors.
 GRANT USAGE ON SCHEMA kb TO kb_vectors;
-GRANT SELECT ON kb.chunks, kb.documents, kb.shares TO kb_vectors;
+GRANT SELECT ON kb.chunks, kb.documents, kb.shares, kb.memory_entries TO kb_vectors;
 GRANT EXECUTE ON FUNCTION kb.current_tenant(), kb.visible_tenants(), kb.readable_tenants() TO kb_vectors;
 DO $$
 DECLARE
@@ -67,6 +68,7 @@ GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.chunk(text, jsonb, text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.extract_text(jsonb, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.relevant(text, text, integer) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_vector TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.query_rows(text, text, integer, double precision, jsonb, integer, text, jsonb) TO kb_reader;
@@ -89,12 +91,22 @@ GRANT EXECUTE ON FUNCTION kb.ingest(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_documents(text, jsonb[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.put_objects(text, jsonb[], jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.sync_documents(text, jsonb[], text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_file(text, text, bytea, text, jsonb, text, text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_document(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_documents(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.delete_by_filter(text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.create_memory(text, text, jsonb, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_memory(text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_memory(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.remember(text, jsonb[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.touch(text, text[]) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.forget(text, text[], text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.recall TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.recall_by_tags TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.unshare(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.refuse_share(text, text) TO kb_writer;
@@ -175,6 +187,24 @@ COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
     'Deletes the documents that pass a filter when the transaction commits, and returns their number. A filter that all documents pass is refused.';
 COMMENT ON FUNCTION kb.retry(text, text) IS
     'Puts failed documents, or the named one, back into the queue, and returns their number.';
+COMMENT ON FUNCTION kb.create_memory(text, text, jsonb, text, text) IS
+    'Creates a memory, which is a knowledge base of facts, for the session''s tenant. settings: retrieval (max_results 10, min_score 0.6, mode hybrid), decay (enabled true, half_life_days 90) and retention (auto_archive_days 180); an error lists every problem.';
+COMMENT ON FUNCTION kb.alter_memory(text, jsonb) IS
+    'Replaces the settings of a memory; what is not given gets its default.';
+COMMENT ON FUNCTION kb.drop_memory(text) IS
+    'Drops a memory with its entries.';
+COMMENT ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text) IS
+    'Stores a fact and returns the id of its entry. The same fact of the same subject is stored once. confidence: from 0 to 1, by default 1. valid_from: by default now. supersedes: the id of an entry of the same subject, which ceases to hold when this one begins. id: an entry that exists is replaced; by default made of subject and fact.';
+COMMENT ON FUNCTION kb.remember(text, jsonb[]) IS
+    'Stores facts: objects with fact and, optionally, the other arguments of kb.remember. Returns for each the id of its entry, and added, updated or skipped.';
+COMMENT ON FUNCTION kb.touch(text, text[]) IS
+    'Counts that entries of a memory were used, from when on their scores decay again. Returns how many of them there are.';
+COMMENT ON FUNCTION kb.forget(text, text[], text, jsonb) IS
+    'Deletes the entries with these ids, or those of a subject, or those that pass a filter on their metadata, or both. Returns their number.';
+COMMENT ON FUNCTION kb.recall IS
+    'Returns the entries of a memory that answer a question, the best first. score: the similarity, from 0 to 1, times 1 - 0.5 / half_life_days * days since the last access; NULL where no vectors were compared. min_score bounds it. tags: an entry has all of them. as_of: what held at that time; by default now. archived: also entries that were not accessed for auto_archive_days. If the embedder cannot be asked, words answer, and locator says so.';
+COMMENT ON FUNCTION kb.recall_by_tags IS
+    'Returns the entries of a memory that have all of these tags, the newest first.';
 COMMENT ON FUNCTION kb.chunk(text, jsonb, text, text) IS
     'Splits a text into chunks under the given chunking settings, and returns content, tokens, start_char (from 0), end_char (exclusive) and headings. Stores nothing.';
 COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integer, text, jsonb) IS
@@ -182,7 +212,7 @@ COMMENT ON FUNCTION kb.query(text, text, integer, double precision, jsonb, integ
 COMMENT ON FUNCTION kb.query(text[], text, integer, double precision, jsonb, integer, text, jsonb, double precision[]) IS
     'Asks several knowledge bases as kb.query does, and returns their rows in one order, rows of equal text once. Rows whose vectors have the same fingerprint and metric are ordered by similarity, in mode hybrid also by the words that they contain; rows that cannot be compared are ordered by rank. weights: the weight of each of kb_ids, in their order. kb_id: the knowledge base of the row.';
 COMMENT ON FUNCTION kb.context(text, text, integer, text, integer, double precision, jsonb, text, jsonb) IS
-    'Returns the answer of kb.query as one text for a prompt (context): numbered blocks with title, uri, headings and character positions, with adjacent chunks joined, and with at most max_tokens in total. chunk_ids: the chunks, as kb.annotate takes them. blocks: an array of objects with kb_id, external_id, title, uri, chunk_ids, score, rank_score, start_char, end_char, truncated and metadata. tokens: the length of the text. truncated: whether the best block was cut. format: markdown, xml or json.';
+    'Returns the answer of kb.query as one text for a prompt (context): numbered blocks with title, uri, headings and character positions, with adjacent chunks joined, and with at most max_tokens in total. chunk_ids: the chunks, as kb.annotate takes them. blocks: an array of objects with kb_id, external_id, title, uri, chunk_ids, score, rank_score, start_char, end_char, truncated and metadata. tokens: the length of the text. truncated: whether the best block was cut. format: markdown, xml, json or list.';
 COMMENT ON FUNCTION kb.context(text[], text, integer, text, integer, double precision, jsonb, text, jsonb, double precision[]) IS
     'Returns the answer of several knowledge bases, in the order of kb.query, as one text for a prompt.';
 COMMENT ON FUNCTION kb.explain(text, text, integer, double precision, jsonb, integer, text, jsonb, text, uuid) IS
@@ -222,9 +252,13 @@ COMMENT ON FUNCTION kb.wait(bigint, double precision) IS
 COMMENT ON FUNCTION kb.health() IS
     'Reports the state of pgvector, preload, gateway, providers, documents, failures, sources, tables, indexes, recall, grants, worker, processes, models and extractor: what is wrong, and what to do about it.';
 COMMENT ON FUNCTION kb.attach_table(text, regclass, text, text, text[], text, text, text, text, boolean, jsonb, text) IS
-    'Makes the rows of a table documents of a knowledge base, and keeps them up to date. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that supply these properties. replicated: whether to include rows that logical replication writes. json_fields: the values of JSON columns that make up the text ({include, exclude}, lists of paths), and those for rows of other types ({type_column, types}). adopt: a column with vectors that the embedder''s model has made of the existing rows; a row that becomes a single chunk is not embedded again. The primary key is the external_id. For a table that is already attached, changes how it is read. Returns the source_no. Requires kb_writer and ownership of the table.';
+    'Makes the rows of a table documents of a knowledge base, and keeps them up to date. content: names of columns ({title, body}), or a template ({{title}}: {{body}}). published_when: a condition on the row; other rows are absent. metadata: columns that become metadata. tenant, title, uri, content_type: columns that supply these properties. replicated: whether to include rows that logical replication writes. json_fields: the values of JSON columns that make up the text ({include, exclude}, lists of paths, and members), and those for rows of other types ({type_column, types}). adopt: a column with vectors that the embedder''s model has made of the existing rows; a row that becomes a single chunk is not embedded again. The primary key is the external_id. For a table that is already attached, changes how it is read. Returns the source_no. Requires kb_writer and ownership of the table.';
 COMMENT ON FUNCTION kb.extract_text(jsonb, jsonb) IS
-    'Returns the text of a JSON document: the values at the paths of fields ({include, exclude}); without fields, the first of content, text, description, title, summary, body and name that has text; otherwise every string with the names that lead to it, sorted.';
+    'Returns the text of a JSON document: the values at the paths of fields ({include, exclude, members}); without include, the members text, content, description, title, summary, body and name that have text, joined by spaces in this order (with members first, only the first one that has text, content before text); otherwise every string with the names that lead to it, sorted.';
+COMMENT ON FUNCTION kb.put_objects(text, jsonb[], jsonb) IS
+    'Stores JSON objects, either all or none, each as a document whose text is what kb.extract_text returns for the object (fields: the same as there), and whose metadata is the object. The external_id is its member id or external_id, or else a hash of the object. Equal objects are stored once. Returns added, updated or skipped for each document.';
+COMMENT ON FUNCTION kb.relevant(text, text, integer) IS
+    'Returns the texts of at most limit rows of kb.query, in their order. If the question cannot be embedded, they are found by words, whatever the setting on_error of the knowledge base is. NULL for limit: the setting top_k of the knowledge base.';
 COMMENT ON FUNCTION kb.create_source(text, text, text, jsonb) IS
     'Creates a source of a knowledge base, whose files, pages, objects or rows become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format), markdown_glob, git, url, media_transcript, s3, gcs, azure, cloud_storage or query. config: for files and markdown_glob, path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories); for git, path (of a repository), ref and globs; for url, urls, sitemap, crawl, robots, rate and timeout_ms; for media_transcript, path or urls; for a bucket, bucket, prefix, globs, endpoint, region and secret; for query, query (a SELECT of external_id, content and optionally title, uri, metadata and updated_at, which is run with the rights of the caller). For all: every (an interval after which a run begins by itself, or a cron expression in UTC), cleanup (incremental: documents are deleted that a complete listing no longer has; full: and everything is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path, address, key or external_id of what is read. Only kb_admin may create sources of types other than query.';
 COMMENT ON FUNCTION kb.import_files(text, text) IS
@@ -336,10 +370,47 @@ COMMENT ON FUNCTION kb.tune(text, text, boolean, integer, integer) IS
     'Measures the current settings of a knowledge base, modes dense and keyword, and hybrid with several weights, by an evaluation set, and proposes the one with the best nDCG at k (default 10) if cross-validation shows that the gain is not due to chance. top_k: the number of chunks to ask for. With apply, the proposal becomes the retrieval settings of the knowledge base.';
 COMMENT ON FUNCTION kb.measure_recall(text, integer, text) IS
     'Compares the index of a knowledge base with exact search, by the vectors of sample chunks, or with source log by sample questions of the session''s tenant in kb.query_log, which are embedded again. Returns recall, the number of vectors compared, and the ef_search used (NULL if there is no index, so that every search is exact). Stores the result in kb.index_recall for kb.health. If ef_search is auto, chooses the least one with a recall of 0.97.';
+-- Bindings.
+GRANT SELECT ON kb.bindings TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.bind(text, text, integer, double precision, integer, text, text, jsonb, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.unbind(text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.resolve_bindings(text[]) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.retrieve_context(text[], text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.prompt_context(text[], text, text, integer) TO kb_reader;
+COMMENT ON FUNCTION kb.bind(text, text, integer, double precision, integer, text, text, jsonb, boolean) IS
+    'Binds a knowledge base to a scope: project, workflow:NAME, task:NAME or agent:NAME. id_ref: the name of the knowledge base, which need not exist yet. top_k, min_score, max_tokens, filter: as for kb.query; NULL means the value of a wider scope, or else the setting of the knowledge base. fallback: the text that is used if nothing qualifies. inject_as: the name under which the text enters a prompt. replace: whether a binding of this name that the scope has is replaced at its place; otherwise it is an error (SQLSTATE 42710).';
+COMMENT ON FUNCTION kb.unbind(text, text) IS
+    'Removes a binding from a scope. Returns false if the scope has none of this name.';
+COMMENT ON FUNCTION kb.resolve_bindings(text[]) IS
+    'Returns the bindings that apply in these scopes, of which there may be one for the project, a workflow, a task and an agent. Bindings of the same name are merged: a narrower scope overrides the values of a wider one, filters in the short form are merged key by key, and a filter with operators replaces the other one. kb_id: the knowledge base that is meant, which is the workflow''s own (workflow:NAME/id_ref) if it exists; NULL if the caller can read none. scopes: the scopes that have the binding. Rows come in the order in which names appear first.';
+COMMENT ON FUNCTION kb.retrieve_context(text[], text) IS
+    'Asks the knowledge bases that are bound in these scopes, and returns their rows in the order of the bindings, best first. If the rows of one have more tokens than max_tokens, those with the lowest scores are left out. A binding for which nothing qualifies, or whose knowledge base fails, has one row with its fallback; metadata then has fallback and, after a failure, error and sqlstate. Without a fallback, it has no row, or after a failure a row without content.';
+COMMENT ON FUNCTION kb.prompt_context(text[], text, text, integer) IS
+    'Asks as kb.retrieve_context does, and returns one text for each name in inject_as (context, if a binding has none) with numbered passages and their sources. format: markdown, xml, json or list. max_tokens: the most tokens of all texts together; passages with the lowest scores are left out. A text without passages consists of the fallbacks of its bindings.';
 -- The query log.
 GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;
 COMMENT ON FUNCTION kb.feedback(uuid, uuid, boolean) IS
     'Records in kb.query_feedback whether a chunk of the answer to a logged question (query_id in the locator of its rows) was relevant. The last call counts, and NULL removes the feedback. Only for questions of the session''s tenant.';
+-- Conversations.
+GRANT SELECT ON kb.conversations, kb.turns TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.window(text, integer) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_conversation(text, text, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_conversation(text, text, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_conversation(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.append_turn(text, text, text, text, jsonb, text, integer, jsonb, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.append_turn(text, text, jsonb, text, jsonb, text, integer, jsonb, jsonb) TO kb_writer;
+COMMENT ON FUNCTION kb.create_conversation(text, text, jsonb, jsonb) IS
+    'Creates a conversation of the current tenant, without turns, and returns its id. id: NULL means a new one that begins with conv_. settings: token_threshold (the most tokens of a window, 8000) and tokenizer (an OpenAI model or encoding by which tokens are counted; without it, four characters count as a token). An error lists every problem.';
+COMMENT ON FUNCTION kb.alter_conversation(text, text, jsonb, jsonb) IS
+    'Changes properties of a conversation; NULL leaves a property unchanged. settings and metadata are each replaced as a whole.';
+COMMENT ON FUNCTION kb.drop_conversation(text) IS
+    'Drops a conversation with its turns.';
+COMMENT ON FUNCTION kb.append_turn(text, text, text, text, jsonb, text, integer, jsonb, jsonb) IS
+    'Appends a turn to a conversation, and returns its id. role: user, assistant, system or tool. parent_id: the turn that it follows, by default the one that was appended last. tool_calls: for role assistant, an array of objects that each have an id; content may be NULL then. tool_call_id: for role tool, the tool call of which content is the result. The result must follow the turn with its call, or another result of that turn. token_count: by default, the tokens are counted. Waits for other transactions that append to the conversation.';
+COMMENT ON FUNCTION kb.append_turn(text, text, jsonb, text, jsonb, text, integer, jsonb, jsonb) IS
+    'Does the same for a content of parts, an array of objects that each have a type, as in the messages of OpenAI. The argument is called parts, so that callers by name (PostgREST) can tell this function from the one that takes text.';
+COMMENT ON FUNCTION kb.window(text, integer) IS
+    'Returns the last turns of a conversation, or those that end with a turn if id is one, in their order and with at most max_tokens tokens (default: token_threshold of the conversation). A tool call and its results are in the window together or not at all. The last turn, with the call that it answers, is always in the window. is_cut: older turns were left out.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -15,16 +15,17 @@ DECLARE
 BEGIN
     FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
                              'bm25_segments', 'tenant_roles', 'shares', 'quotas', 'quota_counts', 'metadata_indexes',
-                             'eval_sets', 'eval_questions', 'index_recall'] LOOP
+                             'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries', 'bindings'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['runs', 'sources', 'usage', 'metadata_indexes', 'eval_sets', 'eval_questions',
-                             'index_recall'] LOOP
+                             'index_recall', 'bindings'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (tenant_id = ANY ((SELECT kb.visible_tenants())::text[]))', t);
     END LOOP;
-    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'builds', 'documents', 'chunks', 'jobs', 'bm25_segments'] LOOP
+    FOREACH t IN ARRAY ARRAY['knowledge_bases', 'builds', 'documents', 'chunks', 'jobs', 'bm25_segments', 'memory_stores',
+                             'memory_entries'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_read ON kb.%I FOR SELECT USING (
                  tenant_id = ANY ((SELECT kb.readable_tenants())::text[])
@@ -33,7 +34,8 @@ BEGIN
                                                 WHERE s.tenant_id = (SELECT kb.current_tenant()))))', t);
     END LOOP;
     FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
-                             'metadata_indexes', 'eval_sets', 'eval_questions', 'index_recall'] LOOP
+                             'metadata_indexes', 'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries',
+                             'bindings'] LOOP
         EXECUTE pg_catalog.format(
             'CREATE POLICY tenant_insert ON kb.%I FOR INSERT WITH CHECK (tenant_id = (SELECT kb.current_tenant()))', t);
         EXECUTE pg_catalog.format(
@@ -57,12 +59,13 @@ CREATE POLICY tenant_read ON kb.quota_counts FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant())
     OR (SELECT kb.bound_tenants() IS NULL AND pg_catalog.pg_has_role('kb_admin', 'USAGE')));
 
--- Not even rows of tenant 'shared' are readable by others: a question is visible only to those who asked it.
+-- Not even rows of tenant 'shared' are readable by others: a question is visible only to those who asked it,
+-- and a conversation only to those who had it.
 DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback'] LOOP
+    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback', 'conversations', 'turns'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format(

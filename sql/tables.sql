@@ -143,6 +143,7 @@ CREATE TABLE kb.runs (
     skipped     bigint NOT NULL DEFAULT 0,
     deleted     bigint NOT NULL DEFAULT 0,
     failed      bigint NOT NULL DEFAULT 0,
+    chunks      bigint NOT NULL DEFAULT 0,
     -- What was read from sources.
     bytes       bigint NOT NULL DEFAULT 0,
     error       text,
@@ -158,6 +159,7 @@ CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
 COMMENT ON TABLE kb.runs IS 'Runs of kb.ingest and of sources: what was requested and what was done.';
 COMMENT ON COLUMN kb.runs.scanned IS 'Number of documents that the knowledge base had, or, in a run of a single source, that the source had, and of those that sources have added since.';
 COMMENT ON COLUMN kb.runs.deleted IS 'Number of documents that were deleted because their source no longer has them.';
+COMMENT ON COLUMN kb.runs.chunks IS 'Number of chunks of the documents that were added and updated; of a run that replaces, of the new build.';
 COMMENT ON COLUMN kb.runs.bytes IS 'Size in bytes of the documents that were read from sources because they were new or had changed.';
 COMMENT ON COLUMN kb.runs.warnings IS 'Problems of sources as a whole; each text begins with the name of the source. kb.failures shows those of single documents.';
 
@@ -790,6 +792,46 @@ CREATE INDEX metadata_indexes_key ON kb.metadata_indexes (key, type);
 CREATE INDEX metadata_indexes_tenant_id ON kb.metadata_indexes (tenant_id, key, type);
 COMMENT ON TABLE kb.metadata_indexes IS 'Metadata keys with an index that filters use for range comparisons. Changed by kb.index_metadata and kb.unindex_metadata.';
 
+-- A memory is a knowledge base of which each document is a fact. Its entries have what documents have not.
+CREATE TABLE kb.memory_stores (
+    kb_no      bigint PRIMARY KEY,
+    tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
+    settings   jsonb NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.memory_stores IS 'The knowledge bases that are memories. Changed by kb.create_memory, kb.alter_memory and kb.drop_memory.';
+COMMENT ON COLUMN kb.memory_stores.settings IS 'How the memory is searched, how scores decay and when entries are archived, including every default.';
+CREATE TABLE kb.memory_entries (
+    document_id      bigint PRIMARY KEY REFERENCES kb.documents ON DELETE CASCADE,
+    kb_no            bigint NOT NULL,
+    tenant_id        text NOT NULL DEFAULT kb.current_tenant(),
+    subject          text NOT NULL,
+    tags             text[] NOT NULL,
+    confidence       double precision NOT NULL CHECK (confidence BETWEEN 0 AND 1),
+    created_at       timestamptz NOT NULL DEFAULT now(),
+    valid_from       timestamptz NOT NULL,
+    valid_to         timestamptz,
+    expires_at       timestamptz,
+    access_count     bigint NOT NULL DEFAULT 0,
+    last_accessed_at timestamptz,
+    superseded_by    bigint REFERENCES kb.memory_entries ON DELETE SET NULL
+)
+-- An access updates a row, and no index.
+WITH (fillfactor = 80);
+CREATE INDEX memory_entries_subject ON kb.memory_entries (kb_no, subject);
+CREATE INDEX memory_entries_tags ON kb.memory_entries USING gin (tags);
+CREATE INDEX memory_entries_superseded_by ON kb.memory_entries (superseded_by) WHERE superseded_by IS NOT NULL;
+COMMENT ON TABLE kb.memory_entries IS 'What is known of each entry of a memory besides its document. kb.memories shows both.';
+COMMENT ON COLUMN kb.memory_entries.subject IS 'Whom or what the fact is about; '''' if that was not said.';
+COMMENT ON COLUMN kb.memory_entries.confidence IS 'How certain the fact is, from 0 to 1.';
+COMMENT ON COLUMN kb.memory_entries.valid_from IS 'When the fact began to hold.';
+COMMENT ON COLUMN kb.memory_entries.valid_to IS 'When it ceased to hold, which is when another one superseded it, or as the caller said; NULL: it holds.';
+COMMENT ON COLUMN kb.memory_entries.expires_at IS 'From when on it is not recalled any more; NULL: there is no such time.';
+COMMENT ON COLUMN kb.memory_entries.access_count IS 'How often kb.touch has counted an access.';
+COMMENT ON COLUMN kb.memory_entries.superseded_by IS 'The document_id of the entry that superseded it.';
+
 -- Rows of users are dumped; rows that the extension seeds are not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
 SELECT pg_catalog.pg_extension_config_dump('kb.llms', '');
@@ -815,6 +857,8 @@ SELECT pg_catalog.pg_extension_config_dump('kb.quotas', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.quota_counts', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.changes', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.metadata_indexes', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.memory_stores', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.memory_entries', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.kb_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.run_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.build_no_seq', '');
@@ -952,6 +996,86 @@ COMMENT ON COLUMN kb.query_feedback.tenant_id IS 'The tenant that asked.';
 SELECT pg_catalog.pg_extension_config_dump('kb.query_log', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.query_feedback', '');
 
+-- Conversations and their turns. A turn follows its parent. The first turn that follows a turn continues its
+-- branch, and each further one begins a branch of its own. So a branch is read in the order of an index, and
+-- the turns before a turn are found without visiting other branches. Appending locks the conversation.
+CREATE TABLE kb.conversations (
+    tenant_id    text NOT NULL DEFAULT kb.current_tenant(),
+    id           text NOT NULL CHECK (id <> ''),
+    title        text,
+    settings     jsonb NOT NULL,
+    metadata     jsonb NOT NULL DEFAULT '{}',
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    updated_at   timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (tenant_id, id)
+);
+COMMENT ON TABLE kb.conversations IS 'Conversations, each of which belongs to the tenant that had it. Changed by kb.create_conversation, kb.alter_conversation, kb.append_turn and kb.drop_conversation.';
+COMMENT ON COLUMN kb.conversations.settings IS 'The settings, including every default.';
+-- The order in which turns were appended, also to other conversations. A turn does not update the row of its
+-- conversation: many turns in a transaction would leave as many versions, through which each look-up passes.
+CREATE SEQUENCE kb.turn_no_seq;
+CREATE SEQUENCE kb.branch_no_seq;
+CREATE TABLE kb.turns (
+    tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
+    id              text NOT NULL CHECK (id <> ''),
+    conversation_id text NOT NULL,
+    turn_no         bigint NOT NULL DEFAULT nextval('kb.turn_no_seq'),
+    -- NULL: nothing is before it.
+    parent_id       text,
+    branch_no       bigint NOT NULL DEFAULT nextval('kb.branch_no_seq'),
+    -- 1 for a turn without a parent.
+    depth           bigint NOT NULL CHECK (depth > 0),
+    role            text NOT NULL CHECK (role IN ('user', 'assistant', 'system', 'tool')),
+    -- NULL: there are only tool calls.
+    content         jsonb,
+    tool_calls      jsonb,
+    tool_call_id    text,
+    token_count     integer NOT NULL CHECK (token_count >= 0),
+    usage           jsonb,
+    metadata        jsonb NOT NULL DEFAULT '{}',
+    created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- No index begins with the tenant: a plan that is made while the table is small could otherwise look up a
+    -- turn among all of its tenant.
+    PRIMARY KEY (id, tenant_id),
+    UNIQUE (branch_no, depth),
+    FOREIGN KEY (conversation_id, tenant_id) REFERENCES kb.conversations (id, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.turn_no_seq OWNED BY kb.turns.turn_no;
+ALTER SEQUENCE kb.branch_no_seq OWNED BY kb.turns.branch_no;
+CREATE INDEX turns_conversation_id ON kb.turns (conversation_id, tenant_id, turn_no);
+COMMENT ON TABLE kb.turns IS 'The turns of conversations. Changed by kb.append_turn.';
+COMMENT ON COLUMN kb.turns.turn_no IS 'The number of the turn, in the order in which the turns of a conversation were appended.';
+COMMENT ON COLUMN kb.turns.parent_id IS 'The turn before; NULL for a turn that begins a conversation.';
+COMMENT ON COLUMN kb.turns.branch_no IS 'The branch: the first turn that follows a turn has the same branch, and each further one begins another.';
+COMMENT ON COLUMN kb.turns.depth IS 'The number of the turn along its branch and the branches before it, from 1.';
+COMMENT ON COLUMN kb.turns.tool_call_id IS 'For role tool: the id of the tool call of which this is the result.';
+SELECT pg_catalog.pg_extension_config_dump('kb.conversations', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.turns', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.turn_no_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.branch_no_seq', '');
+-- Bindings name knowledge bases, which need not exist, so there is no foreign key.
+CREATE SEQUENCE kb.binding_no_seq;
+CREATE TABLE kb.bindings (
+    binding_no bigint PRIMARY KEY DEFAULT nextval('kb.binding_no_seq'),
+    tenant_id  text NOT NULL DEFAULT kb.current_tenant(),
+    scope      text NOT NULL CHECK (scope <> ''),
+    id_ref     text NOT NULL CHECK (id_ref <> ''),
+    top_k      integer CHECK (top_k > 0),
+    min_score  double precision,
+    max_tokens integer CHECK (max_tokens > 0),
+    fallback   text,
+    inject_as  text CHECK (inject_as <> ''),
+    filter     jsonb,
+    UNIQUE (tenant_id, scope, id_ref)
+);
+ALTER SEQUENCE kb.binding_no_seq OWNED BY kb.bindings.binding_no;
+COMMENT ON TABLE kb.bindings IS 'Bindings: the knowledge bases that a project, workflow, task or agent asks, and how. Changed by kb.bind and kb.unbind.';
+COMMENT ON COLUMN kb.bindings.binding_no IS 'The order of the bindings within a scope.';
+COMMENT ON COLUMN kb.bindings.scope IS 'project, workflow:NAME, task:NAME or agent:NAME.';
+COMMENT ON COLUMN kb.bindings.id_ref IS 'The name of the knowledge base. In the scopes of workflow NAME, the knowledge base workflow:NAME/id_ref comes first.';
+SELECT pg_catalog.pg_extension_config_dump('kb.bindings', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.binding_no_seq', '');
+
 -- Row-level security hides rows, but EXPLAIN shows how many the planner expects, and for operators that are
 -- leakproof (= of texts is) this estimate comes from the values of all tenants' rows. Therefore columns with
 -- contents have no statistics. Columns by which rows are looked up, and names of objects, keep theirs,
@@ -969,5 +1093,10 @@ ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.sources ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN error SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0;
 ALTER TABLE kb.eval_questions ALTER COLUMN question SET STATISTICS 0;
 ALTER TABLE kb.query_log ALTER COLUMN query SET STATISTICS 0;
+ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUMN tags SET STATISTICS 0;
+ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0;
+ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role SET STATISTICS 0, ALTER COLUMN tool_call_id SET STATISTICS 0;
+ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,
+    ALTER COLUMN fallback SET STATISTICS 0, ALTER COLUMN inject_as SET STATISTICS 0;
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

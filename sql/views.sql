@@ -122,4 +122,32 @@ BEGIN ATOMIC
     LEFT JOIN (SELECT kb_no, count(*) AS failing_sources FROM kb.sources WHERE error IS NOT NULL GROUP BY kb_no) s USING (kb_no);
 END;
 
+CREATE VIEW kb.memories WITH (security_invoker = true) AS
+SELECT d.external_id AS id,
+       d.tenant_id,
+       d.kb_id AS memory,
+       e.subject,
+       d.content AS fact,
+       e.confidence,
+       e.tags,
+       d.metadata,
+       e.created_at,
+       d.updated_at,
+       e.valid_from,
+       e.valid_to,
+       e.expires_at,
+       e.access_count,
+       e.last_accessed_at,
+       (SELECT o.external_id FROM kb.documents o WHERE o.document_id = e.superseded_by) AS superseded_by,
+       CASE WHEN a.at <= now() THEN a.at END AS archived_at,
+       d.status
+FROM kb.memory_entries e
+JOIN kb.documents d USING (document_id)
+CROSS JOIN LATERAL (
+    SELECT coalesce(e.last_accessed_at, e.created_at)
+        + make_interval(days => (s.settings #>> '{retention,auto_archive_days}')::integer) AS at
+    FROM kb.memory_stores s WHERE s.kb_no = e.kb_no) a;
+COMMENT ON VIEW kb.memories IS
+    'The entries of memories: facts, with whom they are about, since when they hold, and how often they were used. Changed by kb.remember, kb.touch and kb.forget.';
+
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -3,7 +3,9 @@
 
 #![deny(unsafe_code)]
 
+mod bindings;
 mod builds;
+mod conversations;
 mod documents;
 mod evaluate;
 mod extract;
@@ -13,6 +15,7 @@ mod health;
 mod jobs;
 mod keyword;
 mod knowledge_bases;
+mod memory;
 mod models;
 #[allow(unsafe_code)]
 mod pg;

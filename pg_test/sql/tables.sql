@@ -50,15 +50,18 @@ SELECT count(*) FROM kb.row_status('tab_articles', '1/en');
 RESET kb.tenant;
 -- JSON: what is text of it.
 SELECT kb.extract_text('{"b": "two", "a": {"x": "one", "n": 5}, "z": null}');
+SELECT kb.extract_text('{"title": "Test Title", "description": "Test Description", "content": "Test Content"}'), kb.extract_text('{"text": "t", "content": "c"}', '{"members": "first"}');
+SELECT kb.extract_text('{"cityName": "Seoul", "country": "South Korea", "population": 9.7, "info": "Technology hub"}');
 SELECT kb.extract_text('{"name": "n", "body": "b", "content": " "}'), kb.extract_text(NULL) IS NULL, kb.extract_text('5') = '';
 SELECT kb.extract_text('{"a": [1, {"b": "deep"}], "c": 1e400}', '{"include": ["$..b", "$.a[0]", "$[''c'']"]}') = E'deep\n\n1\n\n1' || repeat('0', 400);
 SELECT try('SELECT kb.extract_text(''{}'', ''{"include": ["a", "$[?(@.b)]"], "only": 1}'')');
 SELECT try('SELECT kb.extract_text((repeat(''['', 101) || repeat('']'', 101))::jsonb)');
 SELECT try('SELECT kb.extract_text(''[]'', ''[]'')');
+SELECT try('SELECT kb.extract_text(''{}'', ''{"members": "some"}'')');
 CREATE TABLE tab_items (id integer PRIMARY KEY, schema text, data jsonb, old json);
 INSERT INTO tab_items VALUES (1, 'post', '{"body": "The body", "slug": "s"}', '{"text": "Old"}'), (2, 'page', '{"slug": "p"}', NULL),
     (3, NULL, '[]', 'null');
-SELECT kb.attach_table('tab', 'tab_items', '{data, old}', json_fields => '{"exclude": ["$.slug"], "type_column": "schema", "types": {"post": {"include": ["$.slug", "$.body"]}}}') > 0;
+SELECT kb.attach_table('tab', 'tab_items', '{data, old}', json_fields => '{"exclude": ["$.slug"], "members": "first", "type_column": "schema", "types": {"post": {"include": ["$.slug", "$.body"]}}}') > 0;
 SELECT kb.wait('tab', 30);
 SELECT external_id, content FROM kb.documents WHERE kb_id = 'tab' AND external_id !~ '/' ORDER BY 1;
 UPDATE tab_items SET schema = 'other' WHERE id = 1;

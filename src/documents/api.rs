@@ -123,6 +123,22 @@ fn put_documents(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn put_objects(
+    kb_id: Option<&str>,
+    objects: Option<Vec<Option<Jsonb>>>,
+    fields: default!(Option<Jsonb>, "NULL"),
+) -> Result<TableIterator<'static, (name!(external_id, String), name!(status, String))>, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        let objects = elements("objects", required("objects", objects)?)?;
+        let objects = objects.into_iter().map(|Jsonb(object)| object).collect();
+        let fields = value("fields", fields)?.unwrap_or_default();
+        let results = crate::documents::put_objects::put_objects(kb_id, objects, &fields)?;
+        Ok(TableIterator::new(results.into_iter().map(|(id, put)| (id, put.name().to_string()))))
+    })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn sync_documents(
     kb_id: Option<&str>,
     documents: Option<Vec<Option<JsonbMembers>>>,

@@ -1,6 +1,7 @@
 //! kb.delete_document, kb.delete_documents and kb.delete_by_filter.
 
 use crate::builds::knowledge_bases;
+use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::documents::sql::stored;
 use crate::jobs::queue;
 use crate::pg::role::as_owner;
@@ -48,8 +49,13 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
     if let Some(problem) = kb.retrieval.key_problem(filter.metadata_keys()) {
         return Err(argument(problem));
     }
+    delete_matching(&kb, &filter)
+}
+
+/// Deletes the documents of a knowledge base of the caller's tenant that pass a filter. Returns their number.
+pub fn delete_matching(kb: &KnowledgeBase, filter: &Filter) -> Result<i64> {
     as_owner(|| {
-        let locked = stored::lock_matching(kb.kb_no, &kb.tenant_id, &filter)?;
+        let locked = stored::lock_matching(kb.kb_no, &kb.tenant_id, filter)?;
         if let Some((external_id, source)) = stored::any_of_a_source(&locked)? {
             return Err(Error::of_a_source(&external_id, source.as_deref(), "Delete the row"));
         }

@@ -2,10 +2,11 @@
 
 mod api;
 mod chunk;
-mod delete_document;
+pub mod delete_document;
 mod extract_text;
 pub mod new_document;
 pub mod put_document;
+mod put_objects;
 mod retry;
 mod sql;
 mod sync_documents;

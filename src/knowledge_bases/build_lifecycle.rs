@@ -129,6 +129,7 @@ pub fn switch(next: &Build) -> Result<bool> {
     builds::set_state(next.build_no, BuildState::Live)?;
     stored::recount(next.kb_no, next.build_no)?;
     if let Some(run_no) = next.run_no {
+        runs::set_chunks(run_no, next.build_no)?;
         runs::finish(run_no, RunState::Done, None)?;
     }
     Ok(true)

@@ -3,8 +3,8 @@
 pub mod alter_knowledge_base;
 mod api;
 pub mod build_lifecycle;
-mod create_knowledge_base;
-mod drop_knowledge_base;
+pub mod create_knowledge_base;
+pub mod drop_knowledge_base;
 mod estimate_ingest;
 mod index_metadata;
 mod ingest;

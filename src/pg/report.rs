@@ -51,8 +51,8 @@ pub fn from_caught(caught: CaughtError) -> Error {
 }
 
 /// Whether an error is raised in this file of PostgreSQL's source when a statement is analysed or rights are
-/// checked, so that its message is about names in the statement. What else a statement calls may repeat values
-/// of rows, whatever its SQLSTATE is: RAISE of a function, or a cast to regclass or regtype.
+/// checked, so that its message is about names in the statement. What else a statement calls may repeat
+/// values of rows, whatever its SQLSTATE is: RAISE of a function, or a cast to regclass or regtype.
 fn is_of_analysis(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or_default();
     name == "aclchk.c" || name.starts_with("parse_") && name != "parse_type.c"

@@ -1,4 +1,4 @@
-//! kb.query, kb.query_vector, kb.query_rows and kb.explain.
+//! kb.query, kb.query_vector, kb.query_rows, kb.relevant and kb.explain.
 
 use crate::pg::function_arguments::{elements, json, required, value};
 use crate::pg::json::Jsonb;
@@ -149,6 +149,18 @@ fn query_rows(
             let (key, row) = found.row.map(|(key, row)| (Jsonb(key), Jsonb(row))).unzip();
             (found.hit.row.external_id, key, row, found.hit.score, found.hit.row.content)
         })))
+    })
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn relevant(
+    kb_id: Option<&str>,
+    query: Option<&str>,
+    limit: default!(Option<i32>, "NULL"),
+) -> Result<Vec<String>, ErrorReport> {
+    reported(|| {
+        let kb_id = required("kb_id", kb_id)?;
+        crate::query::relevant::relevant(kb_id, required("query", query)?, limit)
     })
 }
 

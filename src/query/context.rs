@@ -60,14 +60,9 @@ fn write(
     max_tokens: Option<usize>,
     format: ContextFormat,
 ) -> Result<Context> {
-    let documents: Vec<i64> = hits.iter().map(|hit| hit.row.place.document_id).collect();
-    let uris = passages::uris(&documents)?;
-    let passages: Vec<Cited> = hits.iter().map(|hit| cited(hit, &uris)).collect();
+    let passages = cited(hits.iter())?;
     let counted_by = counted_by(target);
-    let count = |texts: &[String]| {
-        let counts = client::count_tokens(&counted_by, texts.to_vec(), settings::gateway_timeout())?;
-        Ok(counts.into_iter().map(|count| count as usize).collect())
-    };
+    let count = |texts: &[String]| count(&counted_by, texts);
     let written = context::text(&passages, format, max_tokens, &count)?;
     let hit = |block: &CitedBlock| &hits[block.passage];
     let objects: Vec<Json> = (1..)
@@ -84,7 +79,7 @@ fn write(
 }
 
 /// An embedder that counts tokens as they were counted for the knowledge base's chunks.
-fn counted_by(target: &SearchTarget) -> Embedder {
+pub fn counted_by(target: &SearchTarget) -> Embedder {
     match &target.tokenizer {
         None => target.embedder.clone(),
         // A tokeniser of one of OpenAI's models.
@@ -94,7 +89,20 @@ fn counted_by(target: &SearchTarget) -> Embedder {
     }
 }
 
-fn cited(hit: &Hit, uris: &HashMap<i64, String>) -> Cited {
+/// The tokens of texts, as this embedder counts them.
+pub fn count(counted_by: &Embedder, texts: &[String]) -> Result<Vec<usize>> {
+    let counts = client::count_tokens(counted_by, texts.to_vec(), settings::gateway_timeout())?;
+    Ok(counts.into_iter().map(|count| count as usize).collect())
+}
+
+/// Rows as passages with their sources.
+pub fn cited<'a>(hits: impl Iterator<Item = &'a Hit> + Clone) -> Result<Vec<Cited>> {
+    let documents: Vec<i64> = hits.clone().map(|hit| hit.row.place.document_id).collect();
+    let uris = passages::uris(&documents)?;
+    Ok(hits.map(|hit| passage(hit, &uris)).collect())
+}
+
+fn passage(hit: &Hit, uris: &HashMap<i64, String>) -> Cited {
     let headings = match hit.row.locator.get("headings") {
         Some(Value::Array(titles)) => titles.iter().filter_map(|t| t.as_str().map(str::to_string)).collect(),
         _ => Vec::new(),
@@ -113,7 +121,7 @@ fn cited(hit: &Hit, uris: &HashMap<i64, String>) -> Cited {
 }
 
 /// All chunks of a row.
-fn chunk_ids(hit: &Hit) -> Vec<Uuid> {
+pub fn chunk_ids(hit: &Hit) -> Vec<Uuid> {
     let ids = hit.row.locator.get("chunk_ids").and_then(Value::as_array);
     let ids = ids.map(|ids| ids.iter().filter_map(|id| id.as_str()?.parse().ok()).collect());
     ids.unwrap_or_else(|| vec![hit.chunk_id])

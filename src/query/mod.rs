@@ -3,7 +3,7 @@
 mod annotate;
 mod api;
 mod candidates;
-mod context;
+pub mod context;
 mod context_api;
 pub mod dense;
 mod explain;
@@ -14,6 +14,7 @@ pub mod query;
 mod query_rows;
 mod query_several;
 pub mod question_vector;
+mod relevant;
 mod removed_rows;
 mod reranking;
 mod rewording;

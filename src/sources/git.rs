@@ -1,6 +1,6 @@
 //! Lists and reads the files of a commit of a Git repository beneath an allowed directory, by the program
-//! kb-extract. The version of the source is the id of the commit: while it is the same, nothing is listed. The
-//! version of a file is the id of its content, so that only what has changed is read.
+//! kb-extract. The version of the source is the id of the commit: while it is the same, nothing is listed.
+//! The version of a file is the id of its content, so that only what has changed is read.
 //!
 //! **Invariant:** no file outside of the repository's directory is opened. The directory is opened as
 //! `folder.rs` opens directories, and the kernel refuses the program everything that is not in it.

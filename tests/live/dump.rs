@@ -96,6 +96,7 @@ fn restored() -> Option<(Cluster, Db, Db)> {
     db.run("SET kb.tenant = 'a'");
     db.create_kb("of a", "hash", "{}");
     db.put_and_wait("of a", "d", "A secret of a.");
+    db.run("SELECT kb.bind('agent:x', 'of a', 3, 0.5, 100, 'Nothing.', 'docs', '{\"k\": 1}')");
     db.run("RESET kb.tenant");
     let restored = copy(&cluster);
     Some((cluster, db, restored))

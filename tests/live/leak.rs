@@ -72,7 +72,8 @@ fn others_come(cluster: &Cluster, random: &mut Rng) {
         for kb in ["k", THEIRS] {
             let vector_db = random.choice(&["'shared'", "NULL"]).unwrap();
             db.run(&format!(
-                "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}')"
+                "SELECT kb.create_knowledge_base('{kb}', 'tiny', {vector_db}, description => 'of {MARK}'),
+                        kb.create_conversation('{kb}'), kb.append_turn('{kb}', 'user', 'Ships of the {MARK}.')"
             ));
             for i in 0..3 + random.usize(..10) {
                 let text = texts::paragraph(random.usize(..1000) as u64, 10 + random.usize(..60));
@@ -268,6 +269,7 @@ fn policies_are_asked_once_for_a_statement_and_leave_its_indexes_usable() {
 /// Columns under row-level security whose equality is leakproof and for which the planner has statistics:
 /// those by which rows are looked up, states, and names of objects. docs/security.md lists them.
 const WITH_STATISTICS: &[&str] = &[
+    "bindings.tenant_id",
     "bm25_segments.tenant_id",
     "builds.element",
     "builds.embedder",
@@ -278,6 +280,8 @@ const WITH_STATISTICS: &[&str] = &[
     "builds.type",
     "chunks.content_hash",
     "chunks.tenant_id",
+    "conversations.id",
+    "conversations.tenant_id",
     "documents.error",
     "documents.external_id",
     "documents.kb_id",
@@ -296,6 +300,8 @@ const WITH_STATISTICS: &[&str] = &[
     "knowledge_bases.id",
     "knowledge_bases.tenant_id",
     "knowledge_bases.vector_db",
+    "memory_entries.tenant_id",
+    "memory_stores.tenant_id",
     "metadata_indexes.key",
     "metadata_indexes.tenant_id",
     "metadata_indexes.type",
@@ -312,6 +318,9 @@ const WITH_STATISTICS: &[&str] = &[
     "sources.relation_name",
     "sources.tenant_id",
     "sources.type",
+    "turns.conversation_id",
+    "turns.id",
+    "turns.tenant_id",
     "usage.capability",
     "usage.endpoint",
     "usage.kb_id",

@@ -6,13 +6,16 @@
 mod stub;
 mod support;
 
+mod agents_knowledge;
 mod background;
+mod bindings;
 mod callers_settings;
 mod chunk_context;
 mod chunk_sentences;
 mod commit;
 mod compare_settings;
 mod context;
+mod conversations;
 mod copied;
 mod crash;
 mod databases;
@@ -42,6 +45,7 @@ mod keyword;
 mod leak;
 mod locks;
 mod many;
+mod memory;
 mod money;
 mod operators;
 mod orphans;

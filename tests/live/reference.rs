@@ -40,10 +40,10 @@ fn the_reference_has_every_function_setting_and_table_as_the_database_has_it() {
 /// Name, arguments with defaults, result and role.
 fn functions(db: &mut Db) -> String {
     let page = "docs/reference/functions.md";
-    // The type of a default is the argument's.
+    // The type of a default is the argument's. WINDOW is a keyword, but no caller has to quote it here.
     let is = all(
         db,
-        "SELECT format('kb.%I(%s) RETURNS %s: %s', proname,
+        "SELECT format('kb.%s(%s) RETURNS %s: %s', replace(quote_ident(proname), '\"window\"', 'window'),
              regexp_replace(pg_get_function_arguments(p.oid), '::[a-z ]+(\\[\\])?', '', 'g'),
              pg_get_function_result(p.oid),
              (SELECT role FROM unnest('{kb_reader,kb_writer,kb_admin,pg_monitor}'::text[]) WITH ORDINALITY AS u (role, n)

@@ -56,7 +56,30 @@ fn too_long() -> Vec<(&'static str, String)> {
             ),
         ),
         ("key", "SELECT kb.index_metadata('k', repeat('x', 300), 'text')".into()),
+        ("id of a conversation", format!("SELECT kb.create_conversation({text})")),
+        ("title of a conversation", format!("SELECT kb.create_conversation('d', {text})")),
+        ("settings", format!("SELECT kb.create_conversation('d', settings => jsonb_build_object('tokenizer', {text}))")),
+        ("metadata of a conversation", format!("SELECT kb.alter_conversation('c', metadata => {json})")),
+        ("role", format!("SELECT kb.append_turn('c', {text}, 'x')")),
+        ("content of a turn", format!("SELECT kb.append_turn('c', 'user', {text})")),
+        (
+            "parts",
+            format!("SELECT kb.append_turn('c', 'user', jsonb_build_array(jsonb_build_object('type', 'a', 'b', {text})))"),
+        ),
+        ("parent", format!("SELECT kb.append_turn('c', 'user', 'x', parent_id => {text})")),
+        (
+            "tool calls",
+            format!("SELECT kb.append_turn('c', 'assistant', 'x', tool_calls => jsonb_build_array(jsonb_build_object('id', 'a', 'b', {text})))"),
+        ),
+        ("tool_call_id", format!("SELECT kb.append_turn('c', 'tool', 'x', tool_call_id => {text})")),
+        ("usage", format!("SELECT kb.append_turn('c', 'user', 'x', usage => {json})")),
+        ("metadata of a turn", format!("SELECT kb.append_turn('c', 'user', 'x', metadata => {json})")),
         ("tenant", format!("SELECT kb.share('k', {text})")),
+        ("fallback", format!("SELECT kb.bind('project', 'k', fallback => {text})")),
+        ("id_ref", format!("SELECT kb.bind('project', {text})")),
+        ("scope", format!("SELECT kb.bind('agent:' || {text}, 'k')")),
+        ("inject_as", format!("SELECT kb.bind('project', 'k', inject_as => {text})")),
+        ("filter", format!("SELECT kb.bind('project', 'k', filter => jsonb_build_object('k', {text}))")),
         ("template", format!("SELECT kb.attach_table('k', 't', '{{{{body}}}} ' || {text})")),
     ]
 }
@@ -69,9 +92,12 @@ fn stored(db: &mut Db) -> i64 {
         "chunks",
         "eval_sets",
         "eval_questions",
+        "conversations",
+        "turns",
         "sources",
         "shares",
         "jobs",
+        "bindings",
     ];
     let sizes = tables.map(|table| format!("(SELECT coalesce(sum(length(t::text)), 0) FROM kb.{table} t)"));
     db.one(&format!("SELECT ({})::bigint", sizes.join(" + ")))
@@ -82,7 +108,7 @@ fn every_field_that_a_writer_fills_is_bounded_with_or_without_a_quota() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE a LOGIN IN ROLE kb_writer; SELECT kb.bind_role('a', 'a')");
     let mut a = cluster.connect_as(APP, "a");
-    a.run("SELECT kb.create_knowledge_base('k', 'hash'); SELECT kb.create_eval_set('k', 'set')");
+    a.run("SELECT kb.create_knowledge_base('k', 'hash'); SELECT kb.create_eval_set('k', 'set'), kb.create_conversation('c')");
     db.run("CREATE TABLE t (id int PRIMARY KEY, body text); ALTER TABLE t OWNER TO a");
     for quota in ["", "SELECT kb.set_quota('a', bytes => 1000)"] {
         db.run(quota);

@@ -54,7 +54,18 @@ pub fn text(
     max_tokens: Option<usize>,
     count: Count,
 ) -> Result<Written> {
-    let page = Layout { passages, format, count };
+    text_from(1, passages, format, max_tokens, count)
+}
+
+/// Does what [`text`] does, but numbers the blocks from `first` on.
+pub fn text_from(
+    first: usize,
+    passages: &[Cited],
+    format: ContextFormat,
+    max_tokens: Option<usize>,
+    count: Count,
+) -> Result<Written> {
+    let page = Layout { first, passages, format, count };
     let whole: Vec<usize> = (0..passages.len()).collect();
     let written = page.written(&whole, Header::Whole)?;
     let Some(most) = max_tokens.filter(|most| written.tokens > *most) else { return Ok(written) };
@@ -94,6 +105,8 @@ enum Header {
 }
 
 struct Layout<'a> {
+    /// The number of the first block.
+    first: usize,
     passages: &'a [Cited],
     format: ContextFormat,
     count: Count<'a>,
@@ -103,7 +116,7 @@ impl Layout<'_> {
     /// The places of the passages that fit, each after those before it.
     fn fitting(&self, header: Header, most: usize) -> Result<Vec<usize>> {
         let mut texts = vec![join(&[], self.format)];
-        texts.extend((1..).zip(self.passages).map(|(number, passage)| {
+        texts.extend((self.first..).zip(self.passages).map(|(number, passage)| {
             let block = block(number, &passage.under(header), self.format);
             block + separator(self.format)
         }));
@@ -127,7 +140,7 @@ impl Layout<'_> {
 
     fn write(&self, cited: &[(usize, Cited)]) -> Result<Written> {
         let blocks: Vec<String> =
-            (1..).zip(cited).map(|(number, (_, cited))| block(number, cited, self.format)).collect();
+            (self.first..).zip(cited).map(|(number, (_, cited))| block(number, cited, self.format)).collect();
         let text = join(&blocks, self.format);
         let tokens = (self.count)(std::slice::from_ref(&text))?.first().copied().unwrap_or_default();
         let block = |(passage, cited): &(usize, Cited)| CitedBlock {
@@ -166,6 +179,7 @@ fn block(number: usize, passage: &Cited, format: ContextFormat) -> String {
         ContextFormat::Markdown => markdown(number, passage),
         ContextFormat::Xml => xml(number, passage),
         ContextFormat::Json => json(number, passage),
+        ContextFormat::List => list(number, passage),
     }
 }
 
@@ -174,13 +188,14 @@ fn separator(format: ContextFormat) -> &'static str {
         ContextFormat::Markdown => "\n\n",
         ContextFormat::Xml => "",
         ContextFormat::Json => ",\n",
+        ContextFormat::List => "\n",
     }
 }
 
 fn join(blocks: &[String], format: ContextFormat) -> String {
     let joined = blocks.join(separator(format));
     match format {
-        ContextFormat::Markdown => joined,
+        ContextFormat::Markdown | ContextFormat::List => joined,
         ContextFormat::Xml => format!("<documents>\n{joined}</documents>"),
         ContextFormat::Json if blocks.is_empty() => "[]".into(),
         ContextFormat::Json => format!("[\n{joined}\n]"),
@@ -225,7 +240,8 @@ fn name(passage: &Cited) -> &str {
     passage.title.as_deref().filter(|title| !title.trim().is_empty()).unwrap_or(&passage.external_id)
 }
 
-fn markdown(number: usize, passage: &Cited) -> String {
+/// Where a passage comes from, on one line of Markdown.
+fn source(passage: &Cited) -> String {
     let mut source = vec![format!("id: {}", inline(&passage.external_id))];
     source.extend(passage.uri.iter().map(|uri| format!("uri: {}", inline(uri))));
     if !passage.headings.is_empty() {
@@ -234,13 +250,32 @@ fn markdown(number: usize, passage: &Cited) -> String {
     }
     source.extend(passage.span.map(|(start, end)| format!("characters: {start}-{end}")));
     source.extend(passage.is_truncated.then(|| "truncated".to_string()));
+    source.join(", ")
+}
+
+/// An item of a list. Every line of the passage is indented, so that none begins another item.
+fn list(number: usize, passage: &Cited) -> String {
+    let mut item = format!("- [{number}] {} ({})", inline(name(passage)), source(passage));
+    let is_break =
+        |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    for line in passage.content.split(is_break) {
+        item.push('\n');
+        if !line.is_empty() {
+            item.push_str("  ");
+            item.push_str(line);
+        }
+    }
+    item
+}
+
+fn markdown(number: usize, passage: &Cited) -> String {
     // A fence ends at a line with as many backticks as it began with.
     let longest = passage.content.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(3.max(longest + 1));
     format!(
         "## [{number}] {}\n\n{}\n\n{fence}text\n{}\n{fence}",
         inline(name(passage)),
-        source.join(", "),
+        source(passage),
         passage.content
     )
 }

@@ -16,6 +16,7 @@
 pub mod answer_limits;
 mod automaton;
 pub mod beir;
+pub mod bindings;
 pub mod bm25;
 pub mod context;
 pub mod dedupe;
@@ -32,6 +33,7 @@ pub mod question_rewording;
 pub mod quotes;
 mod ranks;
 pub mod recall;
+pub mod remembered;
 pub mod request;
 pub mod rerank_order;
 mod resemblance;

@@ -100,9 +100,14 @@ impl Tokenizer {
             // name another one.
             _ => {
                 let name = if is_tiktoken(&embedder.model) { &embedder.model } else { "cl100k_base" };
-                cached(format!("tiktoken {name}"), || Tokenizer::tiktoken(name))
+                Tokenizer::of_openai(name)
             }
         }
+    }
+
+    /// The tokeniser of an OpenAI model or encoding, which is opened once in a process.
+    pub fn of_openai(name: &str) -> Result<Arc<Tokenizer>> {
+        cached(format!("tiktoken {name}"), || Tokenizer::tiktoken(name))
     }
 
     /// The tokeniser that sizes chunks: the one named in `chunking`, or else the embedder's.
@@ -112,7 +117,7 @@ impl Tokenizer {
         model_dir: &Path,
     ) -> Result<Arc<Tokenizer>> {
         match &chunking.tokenizer {
-            Some(name) => cached(format!("tiktoken {name}"), || Tokenizer::tiktoken(name)),
+            Some(name) => Tokenizer::of_openai(name),
             None => Tokenizer::for_embedder(embedder, model_dir),
         }
     }

@@ -5,6 +5,7 @@ pub enum ContextFormat {
     Markdown,
     Xml,
     Json,
+    List,
 }
 
-crate::named!(ContextFormat { Markdown => "markdown", Xml => "xml", Json => "json" });
+crate::named!(ContextFormat { Markdown => "markdown", Xml => "xml", Json => "json", List => "list" });

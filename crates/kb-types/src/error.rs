@@ -18,7 +18,12 @@ pub enum ObjectKind {
     Role,
     Column,
     EvalSet,
+    Binding,
     Source,
+    Memory,
+    MemoryEntry,
+    Conversation,
+    Turn,
 }
 
 impl fmt::Display for ObjectKind {
@@ -33,7 +38,12 @@ impl fmt::Display for ObjectKind {
             ObjectKind::Role => "role",
             ObjectKind::Column => "column",
             ObjectKind::EvalSet => "evaluation set",
+            ObjectKind::Binding => "binding",
             ObjectKind::Source => "source",
+            ObjectKind::Memory => "memory",
+            ObjectKind::MemoryEntry => "entry",
+            ObjectKind::Conversation => "conversation",
+            ObjectKind::Turn => "turn",
         })
     }
 }
@@ -65,6 +75,19 @@ impl ObjectKind {
             }
             ObjectKind::Source => {
                 "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
+            }
+            ObjectKind::Memory => {
+                "List them with SELECT DISTINCT memory FROM kb.memories; create one with kb.create_memory(id)."
+            }
+            ObjectKind::MemoryEntry => "List them with SELECT id, fact FROM kb.memories.",
+            ObjectKind::Conversation => {
+                "List them with SELECT id FROM kb.conversations; create one with kb.create_conversation(id)."
+            }
+            ObjectKind::Turn => {
+                "List them with SELECT id FROM kb.turns WHERE conversation_id = 'a conversation'."
+            }
+            ObjectKind::Binding => {
+                "List them with SELECT scope, id_ref FROM kb.bindings; replace one with kb.bind(scope, id_ref, replace => true)."
             }
             ObjectKind::Secret
             | ObjectKind::Run
@@ -254,7 +277,9 @@ impl Error {
     /// The HINT line: what to do about it.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
-            Error::NotFound { what, .. } => what.hint()?,
+            Error::NotFound { what, .. } | Error::AlreadyExists { what: what @ ObjectKind::Binding, .. } => {
+                what.hint()?
+            }
             Error::NotAttached { .. } => {
                 "List them with SELECT * FROM kb.sources; attach one with kb.attach_table(kb_id, table, content)."
             }

@@ -2,6 +2,7 @@
 //! to SQL.
 
 use super::json::Json;
+use super::memory::MemoryCondition;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
@@ -11,6 +12,8 @@ pub enum Filter {
     Any(Vec<Filter>),
     Not(Box<Filter>),
     Is(Key, Test),
+    /// It is an entry of a memory of which this holds. Nobody writes this; a recall adds it.
+    Remembered(MemoryCondition),
 }
 
 /// The part of a document that a condition tests.
@@ -93,7 +96,7 @@ impl Filter {
             Filter::All(parts) => parts.iter().all(Filter::is_always),
             Filter::Any(parts) => parts.iter().any(Filter::is_always),
             Filter::Not(part) => part.is_never(),
-            Filter::Is(..) => false,
+            Filter::Is(..) | Filter::Remembered(_) => false,
         }
     }
 
@@ -105,7 +108,7 @@ impl Filter {
             Filter::Not(part) => part.is_always(),
             Filter::Is(_, Test::OneOf(values)) => values.is_empty(),
             Filter::Is(_, Test::At(times)) => times.is_empty(),
-            Filter::Is(..) => false,
+            Filter::Is(..) | Filter::Remembered(_) => false,
         }
     }
 
@@ -115,7 +118,7 @@ impl Filter {
             Filter::All(parts) | Filter::Any(parts) => parts.iter().any(Filter::has_ranges),
             Filter::Not(part) => part.has_ranges(),
             Filter::Is(Key::Metadata(_), test) => matches!(test, Test::Compares(..) | Test::At(_)),
-            Filter::Is(Key::Field(_), _) => false,
+            Filter::Is(Key::Field(_), _) | Filter::Remembered(_) => false,
         }
     }
 
@@ -125,7 +128,7 @@ impl Filter {
             Filter::All(parts) | Filter::Any(parts) => parts.iter().flat_map(Filter::metadata_keys).collect(),
             Filter::Not(part) => part.metadata_keys(),
             Filter::Is(Key::Metadata(key), _) => vec![key],
-            Filter::Is(Key::Field(_), _) => Vec::new(),
+            Filter::Is(Key::Field(_), _) | Filter::Remembered(_) => Vec::new(),
         }
     }
 }

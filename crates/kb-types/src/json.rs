@@ -42,6 +42,11 @@ impl Json {
         Json(text.into())
     }
 
+    /// A string.
+    pub fn of_text(text: &str) -> Json {
+        Json(Value::from(text).to_string())
+    }
+
     /// {}.
     pub fn empty_object() -> Json {
         Json::new("{}")

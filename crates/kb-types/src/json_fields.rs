@@ -10,19 +10,41 @@ use std::collections::BTreeMap;
 const MAX_PATHS: usize = 32;
 const MAX_TYPES: usize = 1000;
 
-/// Selects the values at the included paths, or the usual values where no path is included, except for the
-/// values at the excluded paths.
+/// Which of an object's standard members (`text`, `content` and others) make up its text where no path is
+/// included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StandardMembers {
+    /// All that have text, joined by spaces.
+    #[default]
+    All,
+    /// The first one that has text.
+    First,
+}
+
+crate::named!(StandardMembers { All => "all", First => "first" });
+
+impl StandardMembers {
+    fn is_default(&self) -> bool {
+        *self == StandardMembers::default()
+    }
+}
+
+/// Selects the values at the included paths, or the standard members where no path is included, except for
+/// the values at the excluded paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JsonFields {
     #[serde(default)]
     pub include: Vec<JsonPath>,
     #[serde(default)]
     pub exclude: Vec<JsonPath>,
+    #[serde(default, skip_serializing_if = "StandardMembers::is_default")]
+    pub members: StandardMembers,
 }
 
 impl JsonFields {
-    /// Reads `{"include": [path, …], "exclude": [path, …]}`; null is read as {}. The error lists every
-    /// problem.
+    /// Reads `{"include": [path, …], "exclude": [path, …], "members": "all" or "first"}`; null is read as
+    /// {}. The error lists every problem.
     pub fn parse(name: &str, value: &Value) -> Result<JsonFields, Vec<String>> {
         let mut fields = Fields::new(name, value);
         let parsed = JsonFields::take(&mut fields);
@@ -46,7 +68,12 @@ impl JsonFields {
                 |text: &String| JsonPath::parse(text).map_err(|problem| fields.problem(key, problem)).ok();
             texts.iter().filter_map(parse).collect()
         };
-        JsonFields { include: paths("include"), exclude: paths("exclude") }
+        let (include, exclude) = (paths("include"), paths("exclude"));
+        let members: Option<StandardMembers> = fields.named("members");
+        if members.is_some() && !include.is_empty() {
+            fields.problem("members", "has no effect where include names paths");
+        }
+        JsonFields { include, exclude, members: members.unwrap_or_default() }
     }
 }
 
@@ -65,7 +92,7 @@ pub struct RowJsonFields {
 
 impl RowJsonFields {
     /// Reads
-    /// `{"include": …, "exclude": …, "type_column": name, "types": {type: {"include": …, "exclude": …}, …}}`.
+    /// `{"include": …, "exclude": …, "members": …, "type_column": name, "types": {type: {"include": …}, …}}`.
     pub fn parse(name: &str, value: &Value) -> Result<RowJsonFields, Vec<String>> {
         let mut fields = Fields::new(name, value);
         let other = JsonFields::take(&mut fields);
@@ -113,13 +140,14 @@ mod tests {
 
     #[test]
     fn a_type_has_its_own_paths_and_the_others_the_rest() {
-        let given =
-            json!({"exclude": ["$.id"], "type_column": "schema", "types": {"post": {"include": ["$.body"]}}});
+        let given = json!({"exclude": ["$.id"], "type_column": "schema", "types": {"post": {"include": ["$.body"]}, "page": {"members": "first"}}});
         let fields = RowJsonFields::parse("json_fields", &given).unwrap();
         assert_eq!(fields.of(Some("post")).include, [JsonPath::parse("$.body").unwrap()]);
-        for typ in [Some("page"), None] {
+        assert_eq!(fields.of(Some("page")).members, StandardMembers::First);
+        for typ in [Some("other"), None] {
             assert_eq!(fields.of(typ).exclude, [JsonPath::parse("$.id").unwrap()]);
             assert!(fields.of(typ).include.is_empty());
+            assert_eq!(fields.of(typ).members, StandardMembers::All);
         }
         let stored = serde_json::to_value(&fields).unwrap();
         assert_eq!(serde_json::from_value::<RowJsonFields>(stored).unwrap(), fields);
@@ -142,6 +170,13 @@ mod tests {
         }
         let problems = JsonFields::parse("fields", &json!({"exclude": ["b"]})).unwrap_err();
         assert_eq!(problems, ["fields.exclude: \"b\": a path begins with $"]);
+        for (wrong, says) in [
+            (json!({"members": "some"}), "fields.members"),
+            (json!({"members": "first", "include": ["$.a"]}), "fields.members: has no effect"),
+        ] {
+            let problems = JsonFields::parse("fields", &wrong).unwrap_err().join("\n");
+            assert!(problems.contains(says), "{problems}");
+        }
         let many = vec!["$.a"; MAX_PATHS + 1];
         assert!(JsonFields::parse("fields", &json!({"include": many})).is_err());
     }

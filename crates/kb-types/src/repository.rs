@@ -3,7 +3,8 @@
 //! The program is started with `git` as its second argument, in the repository's directory. It writes
 //! [`crate::extraction::VERSION`] when it is ready. Then it answers each [`Request`], in order, in frames as
 //! `extraction.rs` defines them: [`Question::Commit`] with `Result<String, String>`, [`Question::List`]
-//! with `Result<Files, String>`, [`Question::Read`] with `Result<Blob, String>`. An error says in a few words why there is no answer.
+//! with `Result<Files, String>`, [`Question::Read`] with `Result<Blob, String>`. An error says in a few words
+//! why there is no answer.
 
 use serde::{Deserialize, Serialize};
 

@@ -19,6 +19,10 @@ pub const SOURCE: usize = 64_000;
 pub const QUESTION: usize = 64_000;
 pub const JUDGEMENTS: usize = 1024 * 1024;
 pub const FILTER: usize = 64_000;
+/// The content of a turn, and its tool calls, as JSON.
+pub const TURN: usize = 4 * 1024 * 1024;
+/// What a turn used at a provider, as JSON.
+pub const USAGE: usize = 16_000;
 /// A message or a stored error.
 pub const MESSAGE: usize = 8_000;
 

@@ -1,7 +1,9 @@
 //! kb.knowledge_bases.
 
 use crate::pg::row::{FromColumn, from_row};
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::sql::BY_LOOKUPS;
 use crate::tenants::{bindings, shares};
 use kb_text::chunk_settings::Chunking;
 use kb_types::error::{Error, ObjectKind, Result};
@@ -96,6 +98,20 @@ pub fn get(id: &str) -> Result<KnowledgeBase> {
         KnowledgeBase::from_row,
     )?
     .ok_or_else(|| Error::NotFound { what: ObjectKind::KnowledgeBase, id: id.into() })
+}
+
+/// Which of these ids are those of knowledge bases that the caller can read, under the snapshot of the
+/// calling statement.
+pub fn readable(ids: &[String]) -> Result<Vec<String>> {
+    let meant = Meant::of_session()?;
+    setting::with(BY_LOOKUPS, || {
+        spi::read(
+            "SELECT u.id FROM pg_catalog.unnest($1::text[]) AS u (id)
+             WHERE EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.id = u.id AND k.tenant_id = ANY ($2))",
+            &[Arg::Texts(ids), Arg::Texts(&meant.readable)],
+            Row::only,
+        )
+    })
 }
 
 /// Does what [`get`] does, but returns only a knowledge base that the caller may change.

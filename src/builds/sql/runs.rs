@@ -34,10 +34,35 @@ pub fn set_scanned(run_no: i64, scanned: i64, skipped: i64) -> Result<()> {
 }
 
 /// Adds to a run's counts.
-pub fn count(run_no: i64, added: i64, updated: i64, failed: i64) -> Result<()> {
+pub fn count(run_no: i64, counts: Counts) -> Result<()> {
     spi::execute(
-        "UPDATE kb.runs SET added = added + $2, updated = updated + $3, failed = failed + $4 WHERE run_no = $1",
-        &[Arg::Long(run_no), Arg::Long(added), Arg::Long(updated), Arg::Long(failed)],
+        "UPDATE kb.runs SET added = added + $2, updated = updated + $3, failed = failed + $4, chunks = chunks + $5
+         WHERE run_no = $1",
+        &[
+            Arg::Long(run_no),
+            Arg::Long(counts.added),
+            Arg::Long(counts.updated),
+            Arg::Long(counts.failed),
+            Arg::Long(counts.chunks),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Documents of a run that have ended, and the chunks of those that are ready.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub added: i64,
+    pub updated: i64,
+    pub failed: i64,
+    pub chunks: i64,
+}
+
+/// Counts the chunks of the build that a replacing run has made.
+pub fn set_chunks(run_no: i64, build_no: i64) -> Result<()> {
+    spi::execute(
+        "UPDATE kb.runs SET chunks = (SELECT count(*) FROM kb.chunks c WHERE c.build_no = $2) WHERE run_no = $1",
+        &[Arg::Long(run_no), Arg::Long(build_no)],
     )?;
     Ok(())
 }

@@ -296,8 +296,16 @@ pub fn set_answers(document_id: i64, answers: Option<&[u8]>) -> Result<()> {
     Ok(())
 }
 
+from_row! {
+    /// A document that is ready, and the number of its live chunks.
+    pub struct Ready {
+        pub document_id: i64,
+        pub chunk_count: i32,
+    }
+}
+
 /// Marks documents ready and counts their live chunks.
-pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
+pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<Vec<Ready>> {
     // The plan goes from a document's chunks of each build to the build, however many builds are live.
     let sql = "UPDATE kb.documents d SET status = 'ready', error = NULL, sqlstate = NULL, attempts = 0, settings = $2,
              processed_at = pg_catalog.clock_timestamp(),
@@ -306,10 +314,9 @@ pub fn set_ready(document_ids: &[i64], settings: &str) -> Result<()> {
                  FROM (SELECT c.build_no, count(*) AS chunks, sum(c.token_count) AS tokens FROM kb.chunks c
                        WHERE c.document_id = d.document_id GROUP BY c.build_no) c
                  WHERE (SELECT b.state FROM kb.builds b WHERE b.build_no = c.build_no) = 'live')
-         WHERE document_id = ANY ($1)";
+         WHERE document_id = ANY ($1) RETURNING document_id, chunk_count";
     let arguments = [Arg::Longs(document_ids), Arg::Text(settings)];
-    setting::with(BY_INDEX_UNPLANNED, || spi::execute(sql, &arguments))?;
-    Ok(())
+    setting::with(BY_INDEX_UNPLANNED, || spi::write(sql, &arguments, Ready::from_row))
 }
 
 /// Records why a job's document could not be processed.

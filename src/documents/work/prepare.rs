@@ -135,8 +135,8 @@ impl Document {
         Ok(self)
     }
 
-    /// The media type that kb-extract is told. The charset that a file was put with is not in the type that was
-    /// found in it.
+    /// The media type that kb-extract is told. The charset that a file was put with is not in the type that
+    /// was found in it.
     fn claimed_type(&self) -> String {
         let Stored { content_type, file_name, charset, .. } = &self.stored;
         match (file_name, charset) {

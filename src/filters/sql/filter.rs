@@ -11,6 +11,7 @@ use crate::pg::spi::Arg;
 use crate::pg::statement_arguments::Arguments;
 use kb_types::Json;
 use kb_types::filter::{Bound, Comparison, Field, Filter, IndexType, Key, Test};
+use kb_types::memory::MemoryCondition;
 use std::collections::{HashMap, HashSet};
 
 /// Up to this many values are looked up in the index one by one. If there are more, the value of each
@@ -45,6 +46,7 @@ pub fn indexed_condition<'a>(
         Filter::Not(part) => format!("(({}) IS NOT TRUE)", indexed_condition(part, indexes, arguments)),
         Filter::Is(Key::Metadata(key), test) => of_metadata(key, test, indexes, arguments),
         Filter::Is(Key::Field(field), test) => of_field(*field, test, arguments),
+        Filter::Remembered(condition) => of_memory(condition, arguments),
     }
 }
 
@@ -162,6 +164,43 @@ fn of_metadata<'a>(
     }
 }
 
+/// Entries of a subject, or with tags, are found by an index on kb.memory_entries, whatever the statistics
+/// say; otherwise the entry of each document is looked up.
+fn of_memory<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
+    let MemoryCondition { kb_no, subject, tags, valid_at, accessed_after } = condition;
+    let mut time = |at: i64| {
+        format!("('epoch'::timestamptz + {} * '1 microsecond'::interval)", arguments.add(Arg::Long(at)))
+    };
+    let mut conditions = String::new();
+    if let Some(at) = valid_at.map(&mut time) {
+        conditions += &format!(
+            " AND m.valid_from <= {at} AND (m.valid_to IS NULL OR m.valid_to > {at})
+              AND (m.expires_at IS NULL OR m.expires_at > {at})"
+        );
+    }
+    if let Some(after) = accessed_after.map(&mut time) {
+        conditions += &format!(" AND coalesce(m.last_accessed_at, m.created_at) > {after}");
+    }
+    if !tags.is_empty() {
+        conditions += &format!(" AND m.tags @> {}", arguments.add(Arg::Texts(tags)));
+    }
+    if let Some(subject) = subject {
+        conditions += &format!(" AND m.subject = {}", arguments.add(Arg::Text(subject)));
+    }
+    match subject.is_none() && tags.is_empty() {
+        true => {
+            format!(
+                "EXISTS (SELECT FROM kb.memory_entries m WHERE m.document_id = d.document_id{conditions})"
+            )
+        }
+        false => format!(
+            "d.document_id = ANY (ARRAY(
+                 SELECT m.document_id FROM kb.memory_entries m WHERE m.kb_no = {}{conditions}))",
+            arguments.add(Arg::Long(*kb_no))
+        ),
+    }
+}
+
 fn of_field<'a>(field: Field, test: &'a Test, arguments: &mut Arguments<'a>) -> String {
     const TIME: &str = "'epoch'::timestamptz + u * '1 microsecond'::interval";
     let column = match field {
@@ -231,6 +270,6 @@ pub fn is_estimated(filter: &Filter, indexes: &[MetadataIndex]) -> bool {
             Test::At(_) => indexes.iter().any(|index| index.serves(key, IndexType::Timestamp)),
             Test::Contains(_) | Test::Exists => true,
         },
-        Filter::Is(Key::Field(_), _) => false,
+        Filter::Is(Key::Field(_), _) | Filter::Remembered(_) => false,
     }
 }

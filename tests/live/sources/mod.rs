@@ -77,6 +77,7 @@ fn a_folder_becomes_documents_that_follow_it() {
     let run_no = ingest(&mut db);
     assert_eq!(ready(&mut db), ["other=Other", "s/a.md=One", "s/sub/b.md=Two"]);
     assert_eq!(counts(&mut db, run_no), [3, 2, 0, 1, 0, 0]);
+    assert_eq!(db.one::<i64>(&format!("SELECT chunks FROM kb.runs WHERE run_no = {run_no}")), 2);
     let row: String = db.one(
         "SELECT concat_ws(' ', uri, content_type, metadata) FROM kb.documents WHERE external_id = 's/sub/b.md'",
     );
@@ -92,6 +93,11 @@ fn a_folder_becomes_documents_that_follow_it() {
     let run_no = ingest(&mut db);
     assert_eq!(ready(&mut db), ["other=Other", "s/a.md=One more", "s/d.md=Three"]);
     assert_eq!(counts(&mut db, run_no), [4, 1, 1, 1, 1, 0]);
+    assert_eq!(db.one::<i64>(&format!("SELECT chunks FROM kb.runs WHERE run_no = {run_no}")), 2);
+    // A run that replaces counts the chunks of its build.
+    let run_no: i64 = db.one("SELECT kb.ingest('k', 'replace')");
+    db.run(&format!("SELECT kb.wait({run_no}::bigint, 180)"));
+    assert_eq!(db.one::<i64>(&format!("SELECT chunks FROM kb.runs WHERE run_no = {run_no}")), 3);
     // A second run finds nothing to do.
     let run_no = ingest(&mut db);
     assert_eq!(counts(&mut db, run_no), [3, 0, 0, 3, 0, 0]);

@@ -43,8 +43,8 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
         "SELECT format('kb.%I', c.relname) FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
          WHERE c.relnamespace = 'kb'::regnamespace AND c.relkind IN ('r', 'v') AND a.attname = 'tenant_id'",
     );
-    // 22 tables, 3 views, 9 vector tables.
-    assert_eq!(relations.len(), 34, "{relations:?}");
+    // 27 tables, 4 views, 9 vector tables.
+    assert_eq!(relations.len(), 40, "{relations:?}");
     db.run(
         "INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
             SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd'",
@@ -62,17 +62,23 @@ fn no_table_or_view_shows_a_tenant_more_than_its_own_and_what_is_shared() {
             SELECT kb_no, tenant_id, build_no, now(), 1, 0 FROM kb.builds WHERE state = 'live';
          INSERT INTO kb.eval_sets (kb_no, tenant_id, name) SELECT kb_no, tenant_id, 'e' FROM kb.knowledge_bases;
          INSERT INTO kb.eval_questions (eval_set_no, tenant_id, question_id, question, relevant)
-            SELECT eval_set_no, tenant_id, 'q', 'secret?', '{}' FROM kb.eval_sets",
+            SELECT eval_set_no, tenant_id, 'q', 'secret?', '{}' FROM kb.eval_sets;
+         INSERT INTO kb.memory_stores (kb_no, tenant_id, settings) SELECT kb_no, tenant_id, '{}' FROM kb.knowledge_bases;
+         INSERT INTO kb.memory_entries (document_id, kb_no, tenant_id, subject, tags, confidence, valid_from)
+            SELECT document_id, kb_no, tenant_id, 's', '{}', 1, now() FROM kb.documents;
+         INSERT INTO kb.bindings (tenant_id, scope, id_ref) SELECT tenant_id, 'project', id FROM kb.knowledge_bases",
     );
     // No role may read vectors, words that wait to be folded, and the worker's notes (tests/live/vectors.rs).
-    // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs), and
-    // logged questions by the tenant that asked (query_log.rs).
+    // Bindings, shares and quotas are seen by those whom they concern (bound.rs, shared.rs, quotas.rs),
+    // logged questions and conversations by the tenant that had them (query_log.rs, conversations.rs).
     let others = [
         ".vectors_",
         ".tail_vectors",
         ".bm25_pending",
         ".reading_rests",
         ".query_",
+        ".conversations",
+        ".turns",
         ".tenant_roles",
         ".shares",
         ".quota",

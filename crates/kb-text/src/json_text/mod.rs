@@ -1,24 +1,30 @@
-//! Extracts the text of a JSON document: the values at the given paths, or else the usual members, or else
+//! Extracts the text of a JSON document: the values at the given paths, or else the standard members, or else
 //! every string.
 
 mod tree;
 
 use kb_types::error::Result;
-use kb_types::json_fields::JsonFields;
+use kb_types::json_fields::{JsonFields, StandardMembers};
 use kb_types::{Bounds, Json};
 use tree::{Content, Tree};
 
-/// The members that usually hold the text of an object. The first one that has text is used.
-pub const USUAL: &[&str] = &["content", "text", "description", "title", "summary", "body", "name"];
+/// The members that usually hold the text of an object, in the order in which they are joined.
+pub const STANDARD: &[&str] = &["text", "content", "description", "title", "summary", "body", "name"];
+
+/// The same members in the order in which the first one that has text is looked for.
+pub const STANDARD_FIRST: &[&str] = &["content", "text", "description", "title", "summary", "body", "name"];
 
 /// Separates the values of one path, and those of different paths.
 const LINES: &str = "\n";
 const PARAGRAPHS: &str = "\n\n";
 
+/// Separates the members of an object whose members are joined.
+const JOINED: &str = " ";
+
 /// The text of a document. Included values come in the order of their paths, each value once, and an object
-/// or array contributes all its strings. Without included paths the text is that of the first of [`USUAL`]
-/// that has text, or else every string with the names that lead to it. Members are taken in the order of
-/// their names, so that equal documents give equal texts.
+/// or array contributes all its strings. Without included paths the text is that of the standard members that
+/// have text, or else every string with the names that lead to it. Members are taken in a fixed order, so
+/// that equal documents give equal texts.
 pub fn extract(json: &Json, fields: &JsonFields, bounds: &Bounds) -> Result<String> {
     let tree = Tree::parse(json, bounds)?;
     let mut texts = Texts { is_left_out: vec![false; tree.nodes().len()], tree: &tree };
@@ -27,12 +33,7 @@ pub fn extract(json: &Json, fields: &JsonFields, bounds: &Bounds) -> Result<Stri
             texts.leave_out(place);
         }
     }
-    let text = if fields.include.is_empty() {
-        match texts.usual() {
-            Some(text) => text,
-            None => texts.all(bounds)?,
-        }
-    } else {
+    let text = if !fields.include.is_empty() {
         let mut parts = Vec::new();
         for path in &fields.include {
             let mut found = Vec::new();
@@ -45,6 +46,15 @@ pub fn extract(json: &Json, fields: &JsonFields, bounds: &Bounds) -> Result<Stri
             }
         }
         parts.join(PARAGRAPHS)
+    } else {
+        let (standard, separator) = match fields.members {
+            StandardMembers::All => (texts.joined(), JOINED),
+            StandardMembers::First => (texts.first(), LINES),
+        };
+        match standard {
+            Some(text) => text,
+            None => texts.all(separator, bounds)?,
+        }
     };
     bounds.check_bytes(text.len())?;
     Ok(text)
@@ -87,17 +97,26 @@ impl Texts<'_> {
         }
     }
 
-    /// The first of the usual members that has text.
-    fn usual(&self) -> Option<String> {
-        let named = |name: &&str| {
-            let is_it = |place: &usize| self.tree.nodes()[*place].name.as_deref() == Some(*name);
-            self.tree.children(0).find(is_it).and_then(|place| self.of(place))
-        };
-        USUAL.iter().find_map(named)
+    /// A member of the whole document.
+    fn member(&self, name: &str) -> Option<usize> {
+        self.tree.children(0).find(|place| self.tree.nodes()[*place].name.as_deref() == Some(name))
     }
 
-    /// Every string, each on a line after the names that lead to it.
-    fn all(&self, bounds: &Bounds) -> Result<String> {
+    /// The first of the standard members that has text.
+    fn first(&self) -> Option<String> {
+        STANDARD_FIRST.iter().find_map(|name| self.of(self.member(name)?))
+    }
+
+    /// The strings of all standard members.
+    fn joined(&self) -> Option<String> {
+        let places = STANDARD.iter().filter_map(|name| self.member(name));
+        let strings = places.flat_map(|place| place..self.tree.nodes()[place].end.max(place + 1));
+        let strings: Vec<&str> = strings.filter_map(|place| self.string(place)).collect();
+        (!strings.is_empty()).then(|| strings.join(JOINED))
+    }
+
+    /// Every string, each after the names that lead to it.
+    fn all(&self, separator: &str, bounds: &Bounds) -> Result<String> {
         // For each value around the current one: where it ends, and its name.
         let mut around: Vec<(usize, &str)> = Vec::new();
         let (mut lines, mut bytes) = (Vec::new(), 0);
@@ -120,7 +139,7 @@ impl Texts<'_> {
                 });
             }
         }
-        Ok(lines.join(LINES))
+        Ok(lines.join(separator))
     }
 }
 
@@ -155,27 +174,62 @@ mod tests {
     }
 
     #[test]
-    fn without_paths_the_first_usual_member_with_text_is_the_text() {
+    fn standard_members_are_joined_in_a_fixed_order() {
+        for (document, expected) in [
+            (
+                json!({"title": "Test Title", "description": "Test Description", "content": "Test Content"}),
+                "Test Content Test Description Test Title",
+            ),
+            (
+                json!({"name": "Test", "count": 42, "active": true, "description": "Valid text"}),
+                "Valid text Test",
+            ),
+            (json!({"content": "b", "text": "a", "other": "left out", "title": " ", "name": 7}), "a b"),
+            (json!({"summary": ["s", {"x": "t", "n": 5}], "body": {"y": "b", "a": "a"}}), "s t a b"),
+        ] {
+            assert_eq!(text(&document, &json!({})), expected);
+        }
+        let all: serde_json::Map<String, Value> =
+            STANDARD.iter().rev().map(|name| (name.to_string(), json!(format!("the {name}")))).collect();
+        let expected = STANDARD.iter().map(|name| format!("the {name}")).collect::<Vec<String>>().join(" ");
+        assert_eq!(text(&Value::Object(all.clone()), &json!({})), expected);
+        let without = text(&Value::Object(all), &json!({"exclude": ["$.text", "$.name"]}));
+        assert_eq!(format!("the text {without} the name"), expected);
+    }
+
+    #[test]
+    fn the_first_standard_member_with_text_is_the_text_where_that_is_asked_for() {
+        let first = |more: Value| {
+            let mut fields = json!({"members": "first"});
+            fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            fields
+        };
         let document =
             json!({"name": "n", "body": "b", "content": "  ", "description": ["d", "e"], "x": "x"});
-        assert_eq!(text(&document, &json!({})), "d\ne");
-        assert_eq!(text(&document, &json!({"exclude": ["$.description"]})), "b");
-        for (place, usual) in USUAL.iter().enumerate() {
-            let rest: serde_json::Map<String, Value> =
-                USUAL[place..].iter().map(|name| (name.to_string(), json!(format!("the {name}")))).collect();
-            assert_eq!(text(&Value::Object(rest), &json!({})), format!("the {usual}"));
+        assert_eq!(text(&document, &first(json!({}))), "d\ne");
+        assert_eq!(text(&document, &first(json!({"exclude": ["$.description"]}))), "b");
+        for (place, standard) in STANDARD_FIRST.iter().enumerate() {
+            let rest: serde_json::Map<String, Value> = STANDARD_FIRST[place..]
+                .iter()
+                .map(|name| (name.to_string(), json!(format!("the {name}"))))
+                .collect();
+            assert_eq!(text(&Value::Object(rest), &first(json!({}))), format!("the {standard}"));
         }
     }
 
     #[test]
-    fn without_usual_members_every_string_comes_with_its_names() {
+    fn without_standard_members_every_string_comes_with_its_names() {
+        let seed = json!({"info": "Technology hub", "population": 9.7, "country": "South Korea", "cityName": "Seoul"});
+        assert_eq!(text(&seed, &json!({})), "cityName: Seoul country: South Korea info: Technology hub");
         let document =
             json!({"z": "last", "a": {"c": "deep", "b": [["x"], {"y": "listed"}], "n": 5}, "e": ""});
-        assert_eq!(text(&document, &json!({})), "a.b: x\na.b.y: listed\na.c: deep\nz: last");
+        assert_eq!(text(&document, &json!({})), "a.b: x a.b.y: listed a.c: deep z: last");
+        let first = json!({"members": "first"});
+        assert_eq!(text(&document, &first), "a.b: x\na.b.y: listed\na.c: deep\nz: last");
         assert_eq!(text(&document, &json!({"exclude": ["$.a.b", "$.z"]})), "a.c: deep");
-        assert_eq!(text(&json!(["one", ["two"], 3]), &json!({})), "one\ntwo");
+        assert_eq!(text(&json!(["one", ["two"], 3]), &json!({})), "one two");
         assert_eq!(text(&json!("only"), &json!({})), "only");
-        for none in [json!(null), json!(5), json!({}), json!([])] {
+        for none in [json!(null), json!(5), json!({}), json!([]), json!({"name": 5})] {
             assert_eq!(text(&none, &json!({})), "");
         }
     }

@@ -13,14 +13,18 @@ pub struct Call {
     pub is_repeatable: bool,
 }
 
-/// A table of the writers that is attached to knowledge base k, and an evaluation set, for [`calls`].
+/// A table of the writers that is attached to knowledge base k, an evaluation set and a conversation, for
+/// [`calls`].
 pub const ATTACHED: &str = r#"
     CREATE TABLE public.attached (id integer PRIMARY KEY, body text);
     ALTER TABLE public.attached OWNER TO kb_writer;
     GRANT SELECT ON public.attached TO kb_reader;
     INSERT INTO public.attached VALUES (1, 'Ships in a row of a table.');
     SELECT kb.attach_table('k', 'public.attached', '{body}');
+    SELECT kb.create_memory('facts', 'tiny');
+    SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', id => 'mem_1');
     SELECT kb.create_eval_set('k', 's');
+    SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?');
     SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
     INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, top_k, row_count, chunk_ids, duration_ms)
     SELECT '00000000-0000-4000-8000-000000000001', kb_no, tenant_id, now(), 'Where is the harbor?', 'dense', 5, 1,
@@ -99,6 +103,9 @@ fn call(function: &str, names: &[String], types: &[String], values: &[Option<Str
 
 /// A sensible argument for what [`super::fixture`] creates. None: NULL, which is its default.
 fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
+    if let Some(text) = plausible_for_agents(function, name) {
+        return text.map(str::to_string);
+    }
     let text = match (function, name) {
         ("attach_table", "tenant" | "title" | "uri" | "content_type") => return None,
         ("attach_table", "content" | "metadata") => "{body}",
@@ -196,6 +203,43 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
         },
     };
     Some(text.to_string())
+}
+
+/// The same for functions over conversations, memories and bindings. None: what holds for all functions.
+fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static str>> {
+    let text = match (function, name) {
+        ("create_memory", "id") => "fresh",
+        ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
+        ("create_memory" | "alter_memory", "settings") => r#"{"retrieval": {"max_results": 3}}"#,
+        ("remember", "supersedes" | "id" | "valid_to" | "expires_at") => return Some(None),
+        (_, "valid_from" | "as_of") => "2024-01-02",
+        ("recall" | "recall_by_tags" | "forget", "subject") => "user:1",
+        ("forget", "filter") => return Some(None),
+        ("forget", "ids") => return Some(None),
+        ("remember", "facts") => {
+            r#"ARRAY['{"fact": "Ships in a harbor.", "subject": "user:1"}'::pg_catalog.jsonb]"#
+        }
+        (_, "tags") => "{harbor}",
+        ("recall", "filter" | "min_score") => return Some(None),
+        ("remember", "confidence") => "0.5",
+        ("bind" | "unbind", "scope") => "agent:helper",
+        (_, "scopes") => "{project,agent:helper}",
+        ("bind" | "unbind", "id_ref") => "k",
+        ("bind", "fallback" | "inject_as") => "docs",
+        ("prompt_context", "format") => "list",
+        ("put_objects", "objects") => {
+            r#"ARRAY['{"id": "o1", "title": "One", "tags": ["a"]}'::pg_catalog.jsonb]"#
+        }
+        ("put_objects", "fields") => r#"{"members": "first"}"#,
+        ("create_conversation", "id") => "fresh",
+        ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
+        ("append_turn", "parent_id" | "tool_calls" | "tool_call_id") => return Some(None),
+        ("append_turn", "conversation_id") => "k",
+        ("append_turn", "role") => "user",
+        ("append_turn", "parts") => r#"[{"type": "text", "text": "Where is the harbor?"}]"#,
+        _ => return None,
+    };
+    Some(Some(text))
 }
 
 /// Values of a type that are not sensible.

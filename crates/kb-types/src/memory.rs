@@ -1,0 +1,261 @@
+//! A memory: its settings, a fact that is to be remembered, and which facts a recall considers.
+
+use crate::json::Json;
+use crate::json_reader::Fields;
+use crate::retrieval::Mode;
+use crate::{id, sizes, timestamp};
+use serde_json::{Value, json};
+
+/// The most bytes of a fact.
+pub const FACT: usize = 8192;
+/// The most tags of a fact, and the most bytes of one.
+pub const MOST_TAGS: usize = 64;
+pub const TAG: usize = 255;
+/// The most rows that a recall returns.
+pub const MOST_RESULTS: i64 = 1000;
+const MOST_DAYS: i64 = 36_500;
+
+/// How a memory is searched, and for how long its entries count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemorySettings {
+    /// Rows of a recall, and the least score.
+    pub max_results: usize,
+    pub min_score: f64,
+    pub mode: Mode,
+    /// The days after which the score of an entry that was not accessed is half its similarity; after twice
+    /// as many it is 0. None: scores do not decay.
+    pub half_life_days: Option<f64>,
+    /// The days after which an entry that was not accessed is archived. None: never.
+    pub auto_archive_days: Option<i64>,
+}
+
+impl Default for MemorySettings {
+    fn default() -> Self {
+        MemorySettings {
+            max_results: 10,
+            min_score: 0.6,
+            mode: Mode::Hybrid,
+            half_life_days: Some(90.0),
+            auto_archive_days: Some(180),
+        }
+    }
+}
+
+impl MemorySettings {
+    /// Reads `retrieval`, `decay` and `retention`. What is missing has its default. Returns every problem.
+    pub fn parse(value: &Value) -> Result<MemorySettings, Vec<String>> {
+        let default = MemorySettings::default();
+        let mut fields = Fields::new("settings", value);
+        let retrieval = fields.object("retrieval").unwrap_or_default();
+        let mut retrieval = Fields::new("retrieval", &retrieval);
+        let max_results =
+            retrieval.integer("max_results", 1, MOST_RESULTS).map_or(default.max_results, |n| n as usize);
+        let min_score = retrieval.number("min_score", 0.0, 1.0).unwrap_or(default.min_score);
+        let mode = retrieval.named("mode").unwrap_or(default.mode);
+        fields.extend(retrieval);
+        let decay = fields.object("decay").unwrap_or_default();
+        let mut decay = Fields::new("decay", &decay);
+        let is_enabled = decay.boolean("enabled").unwrap_or(true);
+        let half_life = decay.number("half_life_days", 0.001, MOST_DAYS as f64).or(default.half_life_days);
+        fields.extend(decay);
+        let retention = fields.object("retention").unwrap_or_default();
+        let mut retention = Fields::new("retention", &retention);
+        let auto_archive_days = match retention.null("auto_archive_days") {
+            true => None,
+            false => retention.integer("auto_archive_days", 1, MOST_DAYS).or(default.auto_archive_days),
+        };
+        fields.extend(retention);
+        let half_life_days = half_life.filter(|_| is_enabled);
+        let settings = MemorySettings { max_results, min_score, mode, half_life_days, auto_archive_days };
+        let problems = fields.finish();
+        if problems.is_empty() { Ok(settings) } else { Err(problems) }
+    }
+
+    /// With every default, as [`MemorySettings::parse`] reads it.
+    pub fn to_json(&self) -> Value {
+        let decay = match self.half_life_days {
+            Some(days) => json!({"enabled": true, "half_life_days": days}),
+            None => json!({"enabled": false}),
+        };
+        json!({
+            "retrieval": {
+                "max_results": self.max_results,
+                "min_score": self.min_score,
+                "mode": self.mode.name(),
+            },
+            "decay": decay,
+            "retention": {"auto_archive_days": self.auto_archive_days},
+        })
+    }
+}
+
+/// A fact that is to be remembered. Times are in microseconds since 1970.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Fact {
+    pub fact: String,
+    /// Whom or what it is about: a user, an agent, a session. '' if it is about none of them.
+    pub subject: String,
+    pub tags: Vec<String>,
+    /// From 0 to 1.
+    pub confidence: Option<f64>,
+    pub metadata: Option<Json>,
+    pub valid_from: Option<i64>,
+    pub valid_to: Option<i64>,
+    pub expires_at: Option<i64>,
+    /// The id of an entry that it replaces from `valid_from` on.
+    pub supersedes: Option<String>,
+    /// The id of the entry, which is replaced if it exists. None: the id is made of subject and fact.
+    pub id: Option<String>,
+}
+
+impl Fact {
+    /// Reads a fact from an object with these members. Returns every problem.
+    pub fn parse(name: &str, given: &Json) -> Result<Fact, Vec<String>> {
+        let members = given.members().ok_or_else(|| vec![format!("{name} must be a JSON object")])?;
+        // Metadata is kept as it is written.
+        let (metadata, others): (Vec<_>, Vec<_>) = members.iter().partition(|(key, _)| key == "metadata");
+        let others: Vec<(&str, &Json)> =
+            others.into_iter().map(|(key, value)| (key.as_str(), value)).collect();
+        let value = Json::object(&others).value().map_err(|problem| vec![format!("{name}: {problem}")])?;
+        let metadata =
+            metadata.into_iter().map(|(_, value)| value.clone()).find(|value| value.as_str() != "null");
+        let mut fields = Fields::new(name, &value);
+        if metadata.as_ref().is_some_and(|metadata| !metadata.is_object()) {
+            fields.problem("metadata", "must be a JSON object");
+        }
+        let mut time = |key| {
+            let text = fields.text(key)?;
+            let read = timestamp::microseconds(&text);
+            if read.is_none() {
+                fields.problem(key, format!("\"{}\" is not a timestamp", sizes::cut(&text, 64)));
+            }
+            read
+        };
+        let (valid_from, valid_to, expires_at) = (time("valid_from"), time("valid_to"), time("expires_at"));
+        let fact = Fact {
+            fact: fields.required_text("fact"),
+            subject: fields.text("subject").unwrap_or_default(),
+            tags: fields.texts("tags").unwrap_or_default(),
+            confidence: fields.number("confidence", 0.0, 1.0),
+            metadata,
+            valid_from,
+            valid_to,
+            expires_at,
+            supersedes: fields.text("supersedes"),
+            id: fields.text("id"),
+        };
+        let problems = fields.finish();
+        if problems.is_empty() { Ok(fact) } else { Err(problems) }
+    }
+
+    /// What is wrong with it.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        match self.fact.trim() {
+            "" => problems.push("fact: it is empty".to_string()),
+            fact => {
+                problems.extend(sizes::problem(fact.len(), FACT).map(|problem| format!("fact: {problem}")))
+            }
+        }
+        if self.fact.contains('\0') {
+            problems.push("fact: it contains a NUL character".into());
+        }
+        if !self.subject.is_empty() {
+            problems.extend(
+                id::problem(&self.subject, id::MAX_BYTES).map(|problem| format!("subject: {problem}")),
+            );
+        }
+        problems.extend(tag_problems(&self.tags));
+        if self.confidence.is_some_and(|confidence| !(0.0..=1.0).contains(&confidence)) {
+            problems.push("confidence: it is not between 0 and 1".into());
+        }
+        if let (Some(from), Some(to)) = (self.valid_from, self.valid_to)
+            && to < from
+        {
+            problems.push("valid_to: it is before valid_from".into());
+        }
+        if self.supersedes.is_some() && self.supersedes == self.id {
+            problems.push("supersedes: an entry cannot supersede itself".into());
+        }
+        if let Some(id) = &self.id {
+            problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
+        }
+        problems
+    }
+}
+
+/// What is wrong with tags.
+pub fn tag_problems(tags: &[String]) -> Vec<String> {
+    let mut problems = Vec::new();
+    if tags.len() > MOST_TAGS {
+        problems.push(format!("tags: there are {}, more than {MOST_TAGS}", tags.len()));
+    }
+    problems.extend(
+        tags.iter().filter_map(|tag| id::problem(tag, TAG)).map(|problem| format!("tags: {problem}")),
+    );
+    problems
+}
+
+/// Which entries of a memory a statement considers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryCondition {
+    pub kb_no: i64,
+    /// None: all subjects.
+    pub subject: Option<String>,
+    /// An entry has all of these.
+    pub tags: Vec<String>,
+    /// Only entries that are valid and not expired at this time, in microseconds since 1970. None: all.
+    pub valid_at: Option<i64>,
+    /// Without those that were last accessed at this time or before.
+    pub accessed_after: Option<i64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_the_defaults_of_the_seed_and_survive_a_round_trip() {
+        let default = MemorySettings::parse(&json!({})).unwrap();
+        assert_eq!(default, MemorySettings::default());
+        assert_eq!((default.max_results, default.min_score), (10, 0.6));
+        assert_eq!((default.half_life_days, default.auto_archive_days), (Some(90.0), Some(180)));
+        for given in [
+            json!({}),
+            json!({"decay": {"enabled": false}, "retention": {"auto_archive_days": null}}),
+            json!({"retrieval": {"max_results": 3, "min_score": 0, "mode": "dense"}, "decay": {"half_life_days": 7}}),
+        ] {
+            let settings = MemorySettings::parse(&given).unwrap();
+            assert_eq!(MemorySettings::parse(&settings.to_json()), Ok(settings), "{given}");
+        }
+    }
+
+    #[test]
+    fn every_problem_of_settings_and_facts_is_reported() {
+        let wrong =
+            json!({"retrieval": {"max_results": 0, "mode": "fast"}, "decay": {"half_life_days": -1}, "x": 1});
+        assert_eq!(MemorySettings::parse(&wrong).unwrap_err().len(), 4);
+        let wrong =
+            Json::new(r#"{"subject": 1, "confidence": 2, "valid_from": "soon", "metadata": [], "other": 1}"#);
+        assert_eq!(Fact::parse("facts[1]", &wrong).unwrap_err().len(), 6);
+        let fact = Fact {
+            fact: " \n".into(),
+            tags: vec![String::new(), "x".repeat(300)],
+            confidence: Some(f64::NAN),
+            valid_from: Some(2),
+            valid_to: Some(1),
+            ..Fact::default()
+        };
+        assert_eq!(fact.problems().len(), 5, "{:?}", fact.problems());
+    }
+
+    #[test]
+    fn a_fact_keeps_the_numbers_of_its_metadata() {
+        let given = Json::new(
+            r#"{"fact": "a", "metadata": {"n": 12345678901234567890.125}, "valid_from": "2024-01-02"}"#,
+        );
+        let fact = Fact::parse("facts[1]", &given).unwrap();
+        assert_eq!(fact.metadata.unwrap().as_str(), r#"{"n": 12345678901234567890.125}"#);
+        assert_eq!(fact.valid_from, Some(1_704_153_600_000_000));
+    }
+}

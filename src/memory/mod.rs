@@ -1,0 +1,10 @@
+//! Memories: what an agent learnt, as facts about somebody. A memory is a knowledge base of which each
+//! document is a fact, so that all that holds for documents holds for facts; kb.memory_entries has the rest.
+
+mod api;
+mod create_memory;
+mod forget;
+mod recall;
+mod remember;
+mod sql;
+mod touch;

@@ -1,0 +1,141 @@
+//! kb.remember: a fact of a subject is stored once, and the history of facts is kept.
+//!
+//! The id of an entry is made of subject and fact, so that two sessions which remember the same fact write
+//! the same document. A fact that holds again after it had ended is another entry, with a number after its
+//! id.
+
+use super::sql::entries::SameFact;
+use super::sql::{entries, stores};
+use crate::builds::knowledge_bases;
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::documents::new_document::{Content, GivenDocument};
+use crate::documents::put_document::{check_all, put_checked};
+use crate::pg::role::as_owner;
+use kb_types::error::{Error, ObjectKind, Result};
+use kb_types::memory::Fact;
+use kb_types::row_states::PutStatus;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Stores facts. Returns the id of each, in order, and what became of it.
+pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
+    let kb = knowledge_bases::get_own(memory)?;
+    stores::check(&kb)?;
+    let problems: Vec<String> = facts
+        .iter()
+        .flat_map(|(name, fact)| fact.problems().into_iter().map(move |problem| format!("{name}{problem}")))
+        .collect();
+    if !problems.is_empty() {
+        return Err(Error::Argument { argument: "fact", problem: problems.join("; ") });
+    }
+    let facts: Vec<Fact> = facts.into_iter().map(|(_, fact)| fact).collect();
+    let ids = as_owner(|| facts.iter().map(|fact| id(&kb, fact)).collect::<Result<Vec<String>>>())?;
+    // Of facts that are given twice the last counts, and both have its id.
+    let last: HashMap<&String, &Fact> = ids.iter().zip(&facts).collect();
+    let mut distinct: Vec<(&String, &Fact)> = last.into_iter().collect();
+    distinct.sort_by_key(|(id, _)| *id);
+    let documents = distinct
+        .iter()
+        .map(|(id, fact)| GivenDocument {
+            external_id: (*id).clone(),
+            content: Content::Text(fact.fact.trim().to_string()),
+            metadata: fact.metadata.clone(),
+            title: None,
+            content_type: Some("text/plain".into()),
+            uri: None,
+            chunking: None,
+        })
+        .collect();
+    let put = put_checked(&kb, check_all(&kb, documents)?)?;
+    let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
+    as_owner(|| {
+        let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();
+        entries::put(&kb, &Value::Array(given))?;
+        for (by, fact) in &distinct {
+            let Some(superseded) = &fact.supersedes else { continue };
+            if !entries::supersede(&kb, superseded, by)? {
+                return Err(Error::NotFound { what: ObjectKind::MemoryEntry, id: superseded.clone() });
+            }
+        }
+        Ok(())
+    })?;
+    Ok(ids
+        .into_iter()
+        .map(|id| {
+            let status = statuses.get(&id).copied().unwrap_or(PutStatus::Skipped);
+            (id, status)
+        })
+        .collect())
+}
+
+fn given(id: &str, fact: &Fact) -> Value {
+    let mut tags = fact.tags.clone();
+    tags.sort();
+    tags.dedup();
+    json!({
+        "id": id,
+        "subject": fact.subject,
+        "tags": tags,
+        "confidence": fact.confidence.unwrap_or(1.0),
+        "valid_from": fact.valid_from,
+        "valid_to": fact.valid_to,
+        "expires_at": fact.expires_at,
+        "replaces": fact.id.is_some(),
+    })
+}
+
+/// The id of the entry that has the fact, or will have it.
+fn id(kb: &KnowledgeBase, fact: &Fact) -> Result<String> {
+    match &fact.id {
+        Some(id) => Ok(id.clone()),
+        None => {
+            let base = base_id(&fact.subject, fact.fact.trim());
+            Ok(next_id(&base, &entries::of_fact(kb, &base)?))
+        }
+    }
+}
+
+fn base_id(subject: &str, fact: &str) -> String {
+    // No subject contains a NUL.
+    let hash = blake3::hash(format!("{subject}\0{fact}").as_bytes());
+    format!("mem_{}", &hash.to_hex()[..32])
+}
+
+/// The id of the entry of a fact that holds, or one that is free.
+fn next_id(base: &str, known: &[SameFact]) -> String {
+    if let Some(current) = known.iter().find(|known| known.is_current) {
+        return current.external_id.clone();
+    }
+    let number = |known: &SameFact| {
+        known.external_id.strip_prefix(base).map(|rest| match rest.strip_prefix('_') {
+            Some(number) => number.parse().unwrap_or(1),
+            None => 1,
+        })
+    };
+    match known.iter().filter_map(number).max() {
+        None => base.to_string(),
+        Some(last) => format!("{base}_{}", last + 1_u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_fact_depends_on_the_fact_and_its_subject_alone() {
+        assert_eq!(base_id("a", "b"), base_id("a", "b"));
+        assert_ne!(base_id("a", "b"), base_id("ab", ""));
+        assert!(base_id("", "x").starts_with("mem_") && base_id("", "x").len() == 36);
+    }
+
+    #[test]
+    fn a_fact_that_holds_again_is_another_entry() {
+        let known = |id: &str, is_current| SameFact { external_id: id.into(), is_current };
+        assert_eq!(next_id("mem_1", &[]), "mem_1");
+        assert_eq!(next_id("mem_1", &[known("mem_1", true)]), "mem_1");
+        assert_eq!(next_id("mem_1", &[known("mem_1", false)]), "mem_1_2");
+        assert_eq!(next_id("mem_1", &[known("mem_1_9", false)]), "mem_1_10");
+        assert_eq!(next_id("mem_1", &[known("mem_1", false), known("mem_1_2", true)]), "mem_1_2");
+    }
+}

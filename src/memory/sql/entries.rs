@@ -1,0 +1,172 @@
+//! kb.memory_entries. Times are in microseconds since 1970.
+
+use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::pg::row::from_row;
+use crate::pg::spi::{self, Arg, FromRow, Row};
+use kb_types::error::Result;
+use pgrx::datum::TimestampWithTimeZone;
+use serde_json::Value;
+
+from_row! {
+    /// An entry that has an id which was made of a fact.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct SameFact {
+        pub external_id: String,
+        /// Whether it holds, or will hold for ever.
+        pub is_current: bool,
+    }
+}
+
+/// The entries whose ids are this one, or this one and a number.
+pub fn of_fact(kb: &KnowledgeBase, base: &str) -> Result<Vec<SameFact>> {
+    spi::write(
+        "SELECT d.external_id, e.valid_to IS NULL AS is_current
+         FROM kb.documents d JOIN kb.memory_entries e ON e.document_id = d.document_id
+         WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id ~>=~ $3 AND d.external_id ~<~ ($3 || '`')",
+        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(base)],
+        SameFact::from_row,
+    )
+}
+
+const FACTS: &str = "pg_catalog.jsonb_to_recordset($3) AS f (
+        id text, subject text, tags text[], confidence double precision, valid_from bigint, valid_to bigint,
+        expires_at bigint, replaces boolean)";
+const TIME: &str = "'epoch'::timestamptz + '1 microsecond'::interval *";
+
+/// Adds entries to documents that have none, and merges the others: what is given replaces what there is, or
+/// is added to it. `facts` is an array of objects. Must run as the owner.
+pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<()> {
+    let arguments = [Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Json(facts)];
+    let document = "(SELECT d.document_id FROM kb.documents d
+                     WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = f.id)";
+    spi::execute(
+        &format!(
+            "UPDATE kb.memory_entries m SET
+                 subject = CASE WHEN f.replaces THEN f.subject ELSE m.subject END,
+                 tags = CASE WHEN f.replaces THEN f.tags ELSE m.tags || ARRAY(
+                     SELECT t FROM pg_catalog.unnest(f.tags) t WHERE t <> ALL (m.tags)) END,
+                 confidence = CASE WHEN f.replaces THEN f.confidence ELSE greatest(m.confidence, f.confidence) END,
+                 valid_from = CASE WHEN f.replaces AND f.valid_from IS NOT NULL THEN {TIME} f.valid_from
+                              ELSE m.valid_from END,
+                 valid_to = CASE WHEN f.replaces THEN {TIME} f.valid_to ELSE coalesce({TIME} f.valid_to, m.valid_to) END,
+                 expires_at = CASE WHEN f.replaces THEN {TIME} f.expires_at
+                              ELSE coalesce({TIME} f.expires_at, m.expires_at) END,
+                 superseded_by = CASE WHEN f.replaces THEN NULL ELSE m.superseded_by END
+             FROM (SELECT f.*, {document} AS document_id FROM {FACTS} OFFSET 0) f
+             WHERE m.document_id = f.document_id"
+        ),
+        &arguments,
+    )?;
+    spi::execute(
+        &format!(
+            "INSERT INTO kb.memory_entries (document_id, kb_no, tenant_id, subject, tags, confidence, valid_from, valid_to,
+                 expires_at)
+             SELECT {document}, $1, $2, f.subject, f.tags, f.confidence, coalesce({TIME} f.valid_from, now()),
+                 {TIME} f.valid_to, {TIME} f.expires_at
+             FROM {FACTS} ON CONFLICT (document_id) DO NOTHING"
+        ),
+        &arguments,
+    )?;
+    Ok(())
+}
+
+/// Ends an entry where the one that supersedes it begins. Returns false if there is no such entry of the same
+/// subject. Must run as the owner.
+pub fn supersede(kb: &KnowledgeBase, id: &str, by: &str) -> Result<bool> {
+    let ended = spi::execute(
+        "UPDATE kb.memory_entries m SET superseded_by = n.document_id,
+             valid_to = least(m.valid_to, greatest(n.valid_from, m.valid_from))
+         FROM kb.memory_entries n
+         WHERE m.document_id = (SELECT d.document_id FROM kb.documents d
+                                WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3)
+           AND n.document_id = (SELECT d.document_id FROM kb.documents d
+                                WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $4)
+           AND n.subject = m.subject AND n.document_id <> m.document_id",
+        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(id), Arg::Text(by)],
+    )?;
+    Ok(ended > 0)
+}
+
+/// Counts an access to each of these entries. Returns how many there are. Must run as the owner.
+pub fn touch(kb: &KnowledgeBase, ids: &[String]) -> Result<u64> {
+    spi::execute(
+        "UPDATE kb.memory_entries SET access_count = access_count + 1, last_accessed_at = pg_catalog.clock_timestamp()
+         WHERE document_id = ANY (ARRAY(
+             SELECT e.document_id FROM (
+                 SELECT DISTINCT (SELECT d.document_id FROM kb.documents d
+                                  WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id) AS document_id
+                 FROM pg_catalog.unnest($3::text[]) AS u (id) ORDER BY 1) s
+             CROSS JOIN LATERAL (
+                 SELECT e.document_id FROM kb.memory_entries e WHERE e.document_id = s.document_id FOR NO KEY UPDATE) e))",
+        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Texts(ids)],
+    )
+}
+
+/// The newest entries that have all of these tags, and hold at this time. Must run as the owner; each is then
+/// read as the caller.
+pub fn of_tags(
+    kb_no: i64,
+    tenants: &[String],
+    tags: &[String],
+    subject: Option<&str>,
+    at: i64,
+    accessed_after: Option<i64>,
+    limit: usize,
+) -> Result<Vec<i64>> {
+    spi::read_much(
+        &format!(
+            "SELECT m.document_id FROM kb.memory_entries m
+             WHERE m.kb_no = $1 AND m.tenant_id = ANY ($2) AND m.tags @> $3 AND ($4 IS NULL OR m.subject = $4)
+               AND m.valid_from <= {TIME} $5 AND (m.valid_to IS NULL OR m.valid_to > {TIME} $5)
+               AND (m.expires_at IS NULL OR m.expires_at > {TIME} $5)
+               AND ($6 IS NULL OR coalesce(m.last_accessed_at, m.created_at) > {TIME} $6)
+             ORDER BY m.created_at DESC, m.document_id DESC LIMIT $7"
+        ),
+        &[
+            Arg::Long(kb_no),
+            Arg::Texts(tenants),
+            Arg::Texts(tags),
+            Arg::TextOrNull(subject),
+            Arg::Long(at),
+            Arg::LongOrNull(accessed_after),
+            Arg::Long(limit as i64),
+        ],
+        Row::only,
+    )
+}
+
+from_row! {
+    /// An entry as its reader sees it.
+    #[derive(Debug, Clone)]
+    pub struct Entry {
+        pub document_id: i64,
+        pub id: String,
+        pub subject: String,
+        pub fact: String,
+        pub confidence: f64,
+        pub tags: Vec<String>,
+        pub metadata: kb_types::Json,
+        pub created_at: TimestampWithTimeZone,
+        pub valid_from: TimestampWithTimeZone,
+        pub valid_to: Option<TimestampWithTimeZone>,
+        pub access_count: i64,
+        pub last_accessed_at: Option<TimestampWithTimeZone>,
+        /// Days from its last access, or from its creation, to the time of the recall.
+        pub days: f64,
+    }
+}
+
+/// Those of these entries that the caller may read. `at`: the time of the recall.
+pub fn read(document_ids: &[i64], at: i64) -> Result<Vec<Entry>> {
+    spi::read(
+        &format!(
+            "SELECT e.document_id, d.external_id AS id, e.subject, d.content AS fact, e.confidence, e.tags, d.metadata,
+                    e.created_at, e.valid_from, e.valid_to, e.access_count, e.last_accessed_at,
+                    (pg_catalog.date_part('epoch', {TIME} $2 - coalesce(e.last_accessed_at, e.created_at)) / 86400) AS days
+             FROM kb.memory_entries e JOIN kb.documents d ON d.document_id = e.document_id
+             WHERE e.document_id = ANY ($1)"
+        ),
+        &[Arg::Longs(document_ids), Arg::Long(at)],
+        Entry::from_row,
+    )
+}

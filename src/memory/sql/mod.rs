@@ -1,0 +1,4 @@
+//! The SQL of this room, a file per table.
+
+pub mod entries;
+pub mod stores;

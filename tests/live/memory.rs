@@ -1,0 +1,328 @@
+//! Memories: what is remembered is recalled under its subject, its time and its tenant, and forgotten whole.
+
+use crate::support::{APP, Db, PRELOAD, SOON, until};
+
+/// A memory whose embedder compares words, so that scores are known.
+fn with_memory(db: &mut Db, settings: &str) {
+    db.run(&format!("SELECT kb.create_memory('m', 'hash', '{settings}')"));
+}
+
+fn remember(db: &mut Db, fact: &str, rest: &str) -> String {
+    db.one(&format!("SELECT kb.remember('m', '{fact}'{rest})"))
+}
+
+/// The facts that are recalled, the best first.
+fn recalled(db: &mut Db, query: &str, rest: &str) -> Vec<String> {
+    db.all(&format!("SELECT fact FROM kb.recall('m', '{query}', min_score => 0{rest}) ORDER BY rank"))
+}
+
+#[test]
+fn a_fact_is_stored_once_and_recalled_under_its_subject_and_tags() {
+    let (_cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    let id = remember(&mut db, "prefers Python", ", 'user:42', '{preference}', 0.5, '{\"n\": 1}'");
+    assert!(id.starts_with("mem_"), "{id}");
+    assert_eq!(remember(&mut db, "prefers Python", ", 'user:42', '{language}', 0.8"), id);
+    let other = remember(&mut db, "prefers Python", ", 'user:7'");
+    let of_nobody = remember(&mut db, "prefers Python", "");
+    assert!(id != other && other != of_nobody && of_nobody != id);
+    db.wait("m");
+    let row: String = db.one(&format!(
+        "SELECT concat_ws('|', memory, subject, fact, confidence, tags, metadata, status, valid_to, access_count)
+         FROM kb.memories WHERE id = '{id}'"
+    ));
+    assert_eq!(row, r#"m|user:42|prefers Python|0.8|{preference,language}|{"n": 1}|ready|0"#);
+    assert_eq!(db.count("kb.memories"), 3);
+    remember(&mut db, "lives in Turin", ", 'user:42', '{place}'");
+    db.wait("m");
+    assert_eq!(recalled(&mut db, "prefers Python", ", subject => 'user:7'"), ["prefers Python"]);
+    assert_eq!(
+        recalled(&mut db, "prefers Python", ", subject => 'user:42'"),
+        ["prefers Python", "lives in Turin"]
+    );
+    assert_eq!(recalled(&mut db, "Python", ", subject => 'user:42', tags => '{place}'"), ["lives in Turin"]);
+    assert_eq!(recalled(&mut db, "Python", ", subject => 'user:43'"), Vec::<String>::new());
+    assert_eq!(recalled(&mut db, "prefers Python", r#", filter => '{"n": 1}'"#), ["prefers Python"]);
+    assert_eq!(recalled(&mut db, "prefers Python", "").len(), 4);
+    for mode in ["dense", "keyword", "hybrid"] {
+        let rest = format!(", subject => 'user:42', mode => '{mode}', max_results => 1");
+        assert_eq!(recalled(&mut db, "prefers Python", &rest), ["prefers Python"], "{mode}");
+    }
+    let score: f64 =
+        db.one("SELECT score FROM kb.recall('m', 'prefers Python', subject => 'user:42') LIMIT 1");
+    assert!(score > 0.999, "{score}");
+    // The least score of a memory is 0.6.
+    assert_eq!(db.count("kb.recall('m', 'prefers Python', subject => 'user:42', mode => 'dense')"), 1);
+    assert_eq!(
+        db.all::<String>("SELECT fact FROM kb.recall_by_tags('m', '{preference,language}')"),
+        ["prefers Python"]
+    );
+    assert_eq!(db.count("kb.recall_by_tags('m', '{place}', subject => 'user:7')"), 0);
+}
+
+#[test]
+fn many_facts_are_remembered_together_or_none() {
+    let (_cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    let rows: Vec<String> = db.all(
+        r#"SELECT status || ' ' || left(id, 4) FROM kb.remember('m', ARRAY['{"fact": "one", "subject": "s"}',
+           '{"fact": "two", "subject": "s", "tags": ["t"], "confidence": 0.25, "metadata": {"n": 12345678901234567890.5}}',
+           '{"fact": " one ", "subject": "s", "id": "mine"}', '{"fact": "one", "subject": "s"}']::jsonb[])"#,
+    );
+    assert_eq!(rows, ["added mem_", "added mem_", "added mine", "added mem_"]);
+    assert_eq!(
+        db.one::<String>("SELECT metadata::text FROM kb.memories WHERE fact = 'two'"),
+        r#"{"n": 12345678901234567890.5}"#
+    );
+    // An id that is given is replaced.
+    let facts = r#"ARRAY['{"fact": "three", "id": "mine", "tags": ["x"]}']::jsonb[]"#;
+    assert_eq!(db.one::<String>(&format!("SELECT status FROM kb.remember('m', {facts})")), "updated");
+    assert_eq!(
+        db.one::<String>("SELECT concat_ws(' ', subject, fact, tags) FROM kb.memories WHERE id = 'mine'"),
+        " three {x}"
+    );
+    let wrong = r#"SELECT kb.remember('m', ARRAY['{"fact": "four"}', '{"fact": "", "confidence": 3, "x": 1}']::jsonb[])"#;
+    let fault = db.refused(wrong, "22023");
+    for problem in ["facts[2].confidence", "facts[2].x"] {
+        assert!(fault.text.contains(problem), "{problem}: {fault:?}");
+    }
+    assert_eq!(db.count("kb.memories"), 3);
+    for (call, code) in [
+        ("kb.remember('m', ' ')", "22023"),
+        ("kb.remember('m', repeat('x', 9000))", "22023"),
+        ("kb.remember('m', 'x', confidence => 'NaN')", "22023"),
+        ("kb.remember('m', 'x', tags => '{\"\"}')", "22023"),
+        ("kb.remember('m', 'x', valid_from => 'infinity')", "22023"),
+        ("kb.remember('m', 'x', valid_from => '2024-01-02', valid_to => '2024-01-01')", "22023"),
+        ("kb.remember('m', 'x', supersedes => 'none')", "42704"),
+        ("kb.remember('none', 'x')", "42704"),
+        ("kb.recall_by_tags('m', '{}')", "22023"),
+        ("kb.forget('m')", "22023"),
+        ("kb.forget('m', filter => '{}')", "22023"),
+        ("kb.create_memory('m', 'hash')", "42710"),
+        ("kb.create_memory('n', 'hash', '{\"decay\": 1}')", "22023"),
+    ] {
+        db.refused(&format!("SELECT {call}"), code);
+    }
+    // A knowledge base that is no memory is told so.
+    db.create_kb("k", "hash", "{}");
+    for call in
+        ["kb.remember('k', 'x')", "kb.recall('k', 'x')", "kb.drop_memory('k')", "kb.forget('k', '{a}')"]
+    {
+        let fault = db.refused(&format!("SELECT {call}"), "42704");
+        assert!(fault.text.contains("memory \"k\" does not exist"), "{fault:?}");
+    }
+    assert_eq!(db.count("kb.memories"), 3);
+}
+
+#[test]
+fn what_is_superseded_is_history_that_as_of_answers() {
+    let (_cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    let first = remember(&mut db, "lives in Turin", ", 'u', valid_from => '2024-01-01'");
+    let second = remember(
+        &mut db,
+        "lives in Lyon",
+        &format!(", 'u', valid_from => '2024-06-01', supersedes => '{first}'"),
+    );
+    let third = remember(
+        &mut db,
+        "lives in Turin",
+        &format!(", 'u', valid_from => '2025-01-01', supersedes => '{second}'"),
+    );
+    assert!(third != first && third.starts_with(&first), "{first} {third}");
+    db.wait("m");
+    for (as_of, expected) in [
+        ("NULL", vec!["lives in Turin"]),
+        ("'2023-12-31'", vec![]),
+        ("'2024-01-01'", vec!["lives in Turin"]),
+        ("'2024-05-31 23:59:59'", vec!["lives in Turin"]),
+        ("'2024-06-01'", vec!["lives in Lyon"]),
+        ("'2025-02-01'", vec!["lives in Turin"]),
+    ] {
+        assert_eq!(
+            recalled(&mut db, "lives in", &format!(", subject => 'u', as_of => {as_of}")),
+            expected,
+            "{as_of}"
+        );
+        // Also where nothing but the time bounds the search.
+        assert_eq!(recalled(&mut db, "lives in", &format!(", as_of => {as_of}")), expected, "{as_of}");
+    }
+    let superseded: Vec<String> =
+        db.all("SELECT id || ' ' || coalesce(superseded_by, '') FROM kb.memories ORDER BY valid_from");
+    assert_eq!(superseded, [format!("{first} {second}"), format!("{second} {third}"), format!("{third} ")]);
+    // Nothing of another subject is superseded.
+    let other = remember(&mut db, "has a dog", ", 'v'");
+    db.refused(&format!("SELECT kb.remember('m', 'has a cat', 'u', supersedes => '{other}')"), "42704");
+    assert_eq!(db.count("kb.memories WHERE fact = 'has a cat'"), 0);
+    // Expiry ends an entry as well.
+    remember(&mut db, "is on leave", ", 'w', valid_from => '2024-01-01', expires_at => '2024-02-01'");
+    db.wait("m");
+    assert_eq!(recalled(&mut db, "is on leave", ", subject => 'w'"), Vec::<String>::new());
+    assert_eq!(recalled(&mut db, "is on leave", ", subject => 'w', as_of => '2024-01-15'"), ["is on leave"]);
+}
+
+#[test]
+fn scores_decay_with_the_days_since_the_last_access() {
+    let (_cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    let id = remember(&mut db, "likes tea", ", 'u'");
+    db.wait("m");
+    let age = |db: &mut Db, days: i32| {
+        db.run(&format!("UPDATE kb.memory_entries SET last_accessed_at = NULL, created_at = now() - interval '{days} days'"));
+    };
+    let score = |db: &mut Db, rest: &str| -> Option<f64> {
+        db.all(&format!("SELECT score FROM kb.recall('m', 'likes tea', min_score => 0{rest})")).pop()
+    };
+    for (days, expected) in [(0, 1.0), (45, 0.75), (90, 0.5), (170, 1.0 - 170.0 * 0.5 / 90.0)] {
+        age(&mut db, days);
+        let score = score(&mut db, "").unwrap();
+        assert!((score - expected).abs() < 0.001, "{days}: {score}");
+    }
+    // After 180 days it is archived, until it is used again.
+    age(&mut db, 181);
+    assert_eq!(score(&mut db, ""), None);
+    assert_eq!(score(&mut db, ", archived => true"), Some(0.0));
+    assert_eq!(db.count("kb.memories WHERE archived_at < now()"), 1);
+    assert_eq!(db.count("kb.recall_by_tags('m', '{x}')"), 0);
+    assert_eq!(db.one::<i64>(&format!("SELECT kb.touch('m', '{{{id},{id},none}}')")), 1);
+    assert!(score(&mut db, "").unwrap() > 0.999);
+    assert_eq!(
+        db.count(
+            "kb.memories WHERE archived_at IS NULL AND access_count = 1 AND last_accessed_at > created_at"
+        ),
+        1
+    );
+    // Without decay the age is nothing.
+    age(&mut db, 100);
+    db.run(r#"SELECT kb.alter_memory('m', '{"decay": {"enabled": false}, "retention": {"auto_archive_days": null}}')"#);
+    assert!(score(&mut db, "").unwrap() > 0.999);
+    age(&mut db, 10_000);
+    assert!(score(&mut db, "").unwrap() > 0.999);
+    // The newer of two that are equally similar comes first.
+    db.run("SELECT kb.alter_memory('m', '{}')");
+    age(&mut db, 60);
+    remember(&mut db, "tea likes", ", 'u'");
+    db.wait("m");
+    assert_eq!(
+        recalled(&mut db, "likes tea", ", subject => 'u'").first().map(String::as_str),
+        Some("tea likes")
+    );
+}
+
+#[test]
+fn after_forget_nothing_of_a_fact_is_left() {
+    let (_cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    db.run(r#"SELECT kb.create_knowledge_base('k', 'hash')"#);
+    db.put_and_wait("k", "a", "an unforgettable document");
+    let id =
+        remember(&mut db, "the unforgettable secret", ", 'u', metadata => '{\"unforgettable\": \"yes\"}'");
+    let next = remember(&mut db, "a milder secret", &format!(", 'u', supersedes => '{id}'"));
+    remember(&mut db, "another one", ", 'v', metadata => '{\"n\": 1}'");
+    remember(&mut db, "yet another one", ", 'v', metadata => '{\"n\": 2}'");
+    db.wait("m");
+    assert_eq!(db.one::<i64>(&format!("SELECT kb.forget('m', '{{{next}}}')")), 1);
+    assert_eq!(
+        db.count(&format!(
+            "kb.memories WHERE id = '{id}' AND superseded_by IS NULL AND valid_to IS NOT NULL"
+        )),
+        1
+    );
+    assert_eq!(db.one::<i64>("SELECT kb.forget('m', subject => 'u')"), 1);
+    assert_eq!(db.one::<i64>("SELECT kb.forget('m', subject => 'u')"), 0);
+    let tables: Vec<String> = db.all(
+        "SELECT format('SELECT count(*) FROM %I.%I t WHERE t::text LIKE ''%%unforgettable secret%%''', n.nspname, c.relname)
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname IN ('kb') AND c.relkind IN ('r', 'v')",
+    );
+    for sql in tables {
+        assert_eq!(db.one::<i64>(&sql), 0, "{sql}");
+    }
+    assert_eq!((db.count("kb.memory_entries"), db.vectors("m")), (2, 2));
+    assert_eq!(recalled(&mut db, "unforgettable secret", ", archived => true").len(), 2);
+    assert_eq!(db.one::<i64>(r#"SELECT kb.forget('m', subject => 'v', filter => '{"n": 2}')"#), 1);
+    assert_eq!(db.one::<i64>(r#"SELECT kb.forget('m', filter => '{"n": 1}')"#), 1);
+    assert_eq!((db.count("kb.memories"), db.count("kb.documents")), (0, 1));
+    db.run("SELECT kb.remember('m', 'one more', 'u'); SELECT kb.drop_memory('m')");
+    assert_eq!((db.count("kb.memory_stores"), db.count("kb.memory_entries")), (0, 0));
+}
+
+#[test]
+fn sessions_that_remember_the_same_fact_at_once_store_it_once() {
+    let (cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    let (mut a, mut b) = (cluster.connect(APP), cluster.connect(APP));
+    a.run("BEGIN; SELECT kb.remember('m', 'the same', 'u', '{a}')");
+    let waiter = std::thread::spawn(move || {
+        b.run("SELECT kb.remember('m', 'the same', 'u', '{b}')");
+    });
+    until(SOON, "the other session waits", || {
+        db.count("pg_locks WHERE NOT granted AND locktype = 'transactionid'") > 0
+    });
+    a.run("COMMIT");
+    waiter.join().unwrap();
+    assert_eq!(db.all::<String>("SELECT tags::text FROM kb.memories"), ["{a,b}"]);
+}
+
+#[test]
+fn memories_are_their_tenants_and_readers_only_read() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE reader LOGIN IN ROLE kb_reader; CREATE ROLE writer LOGIN IN ROLE kb_writer");
+    let mut a = cluster.connect_as_tenant("writer", "a");
+    let mut b = cluster.connect_as_tenant("writer", "b");
+    for (db, fact) in [(&mut a, "a likes ships"), (&mut b, "b likes ships")] {
+        db.run("SELECT kb.create_memory('m', 'hash')");
+        db.run(&format!("SELECT kb.remember('m', '{fact}', 'u', '{{t}}')"));
+        db.wait("m");
+    }
+    for (db, fact) in [(&mut a, "a likes ships"), (&mut b, "b likes ships")] {
+        assert_eq!(recalled(db, "likes ships", ""), [fact]);
+        assert_eq!(recalled(db, "likes ships", ", subject => 'u'"), [fact]);
+        assert_eq!(db.all::<String>("SELECT fact FROM kb.recall_by_tags('m', '{t}')"), [fact]);
+        assert_eq!(db.all::<String>("SELECT fact FROM kb.memories"), [fact]);
+        assert_eq!(db.count("kb.memory_entries") + db.count("kb.memory_stores"), 2);
+    }
+    let mut reader = cluster.connect_as_tenant("reader", "a");
+    assert_eq!(recalled(&mut reader, "likes ships", ", subject => 'u'"), ["a likes ships"]);
+    for call in [
+        "kb.create_memory('n', 'hash')",
+        "kb.alter_memory('m', '{}')",
+        "kb.drop_memory('m')",
+        "kb.remember('m', 'x')",
+        "kb.touch('m', '{x}')",
+        "kb.forget('m', subject => 'u')",
+    ] {
+        reader.refused(&format!("SELECT {call}"), "42501");
+    }
+    a.refused("INSERT INTO kb.memory_entries SELECT * FROM kb.memory_entries", "42501");
+    // A tenant to which it is shared recalls, and does not write.
+    a.run("SELECT kb.create_memory('lent', 'hash'), kb.remember('lent', 'a shared fact', 'u', '{t}'), kb.share('lent', 'c')");
+    a.wait("lent");
+    let mut c = cluster.connect_as_tenant("writer", "c");
+    let facts = "SELECT fact FROM kb.recall('lent', 'shared fact', min_score => 0, subject => 'u')";
+    assert_eq!(c.all::<String>(facts), ["a shared fact"]);
+    assert_eq!(c.count("kb.recall_by_tags('lent', '{t}')"), 1);
+    c.refused("SELECT kb.remember('lent', 'x')", "42501");
+    b.refused(facts, "42704");
+}
+
+#[test]
+fn recall_works_on_a_standby_and_answers_by_words_without_the_embedder() {
+    let cluster = crate::cluster!("wal_level = replica");
+    let mut db = cluster.connect(APP);
+    with_memory(&mut db, "{}");
+    remember(&mut db, "prefers Python", ", 'u'");
+    db.wait("m");
+    // Nobody listens at this address.
+    db.run("SELECT kb.create_embedder('away', 'openai', 'm', 8, 'http://127.0.0.1:1/v1')");
+    db.run("SELECT kb.create_memory('w', 'away'), kb.remember('w', 'prefers Rust', 'u')");
+    until(SOON, "its words are known", || {
+        db.count("kb.recall('w', 'Rust', subject => 'u') r WHERE r.score IS NULL AND r.fact = 'prefers Rust'")
+            == 1
+    });
+    let locator: String = db.one("SELECT locator::text FROM kb.recall('w', 'Rust', subject => 'u')");
+    assert!(locator.contains("keyword"), "{locator}");
+    let standby = cluster.standby(&[PRELOAD]);
+    let mut there = standby.connect(APP);
+    assert_eq!(recalled(&mut there, "Python", ", subject => 'u'"), ["prefers Python"]);
+}
