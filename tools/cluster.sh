@@ -56,3 +56,13 @@ cluster_psql() {
     shift
     "$PG_BIN/psql" --no-psqlrc --quiet --set ON_ERROR_STOP=1 --host "$dir" --port "$PORT" --username postgres "$@"
 }
+
+# server_stop PID: ends another server that the script has started. '': there is none.
+server_stop() {
+    [ -n "$1" ] || return 0
+    kill "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
+# free_port PYTHON: a port of loopback that nobody uses.
+free_port() { "$1" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }

@@ -13,10 +13,7 @@ MOTO=5.2.5
 work=$KB_SCRATCH/moto
 server=
 cleanup() {
-    if [ -n "$server" ]; then
-        kill "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
+    server_stop "$server"
     cluster_stop "$work/cluster" || true
     rm -rf "$work"
 }
@@ -39,7 +36,7 @@ if [ ! -f "$venv/.complete" ]; then
     touch "$venv/.complete"
 fi
 
-port=$("$venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(free_port "$venv/bin/python")
 url=http://127.0.0.1:$port
 timeout --kill-after 10 600 "$venv/bin/moto_server" -H 127.0.0.1 -p "$port" >"$work/server.log" 2>&1 </dev/null &
 server=$!

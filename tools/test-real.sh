@@ -36,10 +36,7 @@ PINS=(
 work=$KB_SCRATCH/real
 server=
 cleanup() {
-    if [ -n "$server" ]; then
-        kill "$server" 2>/dev/null || true
-        wait "$server" 2>/dev/null || true
-    fi
+    server_stop "$server"
     cluster_stop "$work/cluster" || true
     rm -rf "$work"
 }
@@ -80,7 +77,7 @@ if [ ! -e "$work/model/modules.json" ]; then
 JSON
 fi
 
-port=$("$venv/bin/python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(free_port "$venv/bin/python")
 url=http://127.0.0.1:$port
 say "starting infinity at $url"
 began=$SECONDS
