@@ -735,7 +735,7 @@ CREATE TABLE kb.quotas (
 );
 CREATE INDEX quotas_unsettled ON kb.quotas (tenant_id) WHERE NOT is_settled;
 COMMENT ON TABLE kb.quotas IS 'Quotas of tenants. NULL means no limit, or the limit of the settings kb.tenant_*. Changed by kb.set_quota; kb.quota_status shows what is used.';
-COMMENT ON COLUMN kb.quotas.bytes IS 'Limit for all that the tenant stores: documents of its knowledge bases as they were put, with title, uri and metadata, and the descriptions, metadata, evaluation sets, settings of attached tables and shares of the knowledge bases.';
+COMMENT ON COLUMN kb.quotas.bytes IS 'Limit for all that the tenant stores: documents of its knowledge bases as they were put, with title, uri and metadata, and the descriptions, metadata, evaluation sets, settings of attached tables, subjects and tags of memories, and shares of the knowledge bases.';
 COMMENT ON COLUMN kb.quotas.documents IS 'Limit for one knowledge base.';
 COMMENT ON COLUMN kb.quotas.document_bytes IS 'Limit for one document as it was put, with title, uri and metadata.';
 COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Limit for tokens sent to remote endpoints in a day (UTC).';
@@ -946,6 +946,8 @@ CREATE TRIGGER bytes_changed AFTER INSERT OR DELETE ON kb.eval_sets
     FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('name');
 CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF question, relevant, filter OR DELETE ON kb.eval_questions
     FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('question_id', 'question', 'relevant', 'filter');
+CREATE TRIGGER bytes_changed AFTER INSERT OR UPDATE OF subject, tags OR DELETE ON kb.memory_entries
+    FOR EACH ROW WHEN (pg_catalog.current_setting('search_path') = 'pg_catalog, pg_temp') EXECUTE FUNCTION kb._bytes_changed('subject', 'tags');
 
 SELECT pg_catalog.pg_extension_config_dump('kb.eval_sets', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.eval_questions', '');

@@ -60,8 +60,9 @@ pub fn recall(memory: &str, question: &str, recall: Recall) -> Result<Vec<Recall
         recall.filter,
         None,
         Some(recall.mode.as_deref().unwrap_or(settings.mode.name())),
-        // If the embedder is away, words answer, and the rows say so.
-        Some(json!({"on_error": "keyword"})),
+        // If the embedder is away, words answer, and the rows say so. What is asked is what somebody said, in
+        // which quotes and minus signs are no operators.
+        Some(json!({"on_error": "keyword", "syntax": "plain"})),
     )?;
     request.filter = Some(match request.filter.take() {
         Some(filter) => Filter::All(vec![condition, filter]),

@@ -11,11 +11,12 @@ use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::documents::new_document::{Content, GivenDocument};
 use crate::documents::put_document::{check_all, put_checked};
 use crate::pg::role::as_owner;
+use crate::tenants::quota;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::memory::Fact;
 use kb_types::row_states::PutStatus;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Stores facts. Returns the id of each, in order, and what became of it.
 pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
@@ -30,14 +31,11 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
     }
     let facts: Vec<Fact> = facts.into_iter().map(|(_, fact)| fact).collect();
     let ids = as_owner(|| facts.iter().map(|fact| id(&kb, fact)).collect::<Result<Vec<String>>>())?;
-    // Of facts that are given twice the last counts, and both have its id.
-    let last: HashMap<&String, &Fact> = ids.iter().zip(&facts).collect();
-    let mut distinct: Vec<(&String, &Fact)> = last.into_iter().collect();
-    distinct.sort_by_key(|(id, _)| *id);
+    let distinct = distinct(&ids, facts);
     let documents = distinct
         .iter()
         .map(|(id, fact)| GivenDocument {
-            external_id: (*id).clone(),
+            external_id: id.clone(),
             content: Content::Text(fact.fact.trim().to_string()),
             metadata: fact.metadata.clone(),
             title: None,
@@ -50,7 +48,7 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
         let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();
-        entries::put(&kb, &Value::Array(given))?;
+        quota::within(&kb.tenant_id, || entries::put(&kb, &Value::Array(given)))?;
         for (by, fact) in &distinct {
             let Some(superseded) = &fact.supersedes else { continue };
             if !entries::supersede(&kb, superseded, by)? {
@@ -68,6 +66,32 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
         .collect())
 }
 
+/// Each entry once. A fact that is given twice is merged as it would be with what is stored; of an id that is
+/// given twice, the last counts.
+fn distinct(ids: &[String], facts: Vec<Fact>) -> BTreeMap<String, Fact> {
+    let mut distinct: BTreeMap<String, Fact> = BTreeMap::new();
+    for (id, mut fact) in ids.iter().zip(facts) {
+        if let Some(before) = distinct.remove(id).filter(|_| fact.id.is_none()) {
+            fact.confidence = Some(confidence(&fact).max(confidence(&before)));
+            fact.tags.extend(before.tags);
+            fact.metadata = fact.metadata.or(before.metadata);
+            fact.valid_from = fact.valid_from.or(before.valid_from);
+            fact.valid_to = fact.valid_to.or(before.valid_to);
+            fact.expires_at = fact.expires_at.or(before.expires_at);
+            fact.supersedes = fact.supersedes.or(before.supersedes);
+        }
+        distinct.insert(id.clone(), fact);
+    }
+    distinct
+}
+
+/// How certain a fact is of which nothing else is said.
+const CERTAIN: f64 = 1.0;
+
+fn confidence(fact: &Fact) -> f64 {
+    fact.confidence.unwrap_or(CERTAIN)
+}
+
 fn given(id: &str, fact: &Fact) -> Value {
     let mut tags = fact.tags.clone();
     tags.sort();
@@ -76,7 +100,7 @@ fn given(id: &str, fact: &Fact) -> Value {
         "id": id,
         "subject": fact.subject,
         "tags": tags,
-        "confidence": fact.confidence.unwrap_or(1.0),
+        "confidence": confidence(fact),
         "valid_from": fact.valid_from,
         "valid_to": fact.valid_to,
         "expires_at": fact.expires_at,

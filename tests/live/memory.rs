@@ -1,6 +1,7 @@
 //! Memories: what is remembered is recalled under its subject, its time and its tenant, and forgotten whole.
 
-use crate::support::{APP, Db, PRELOAD, SOON, until};
+use crate::dump::{PG_RESTORE, create_empty, dump, restore};
+use crate::support::{APP, Db, LONG, PRELOAD, SOON, until};
 
 /// A memory whose embedder compares words, so that scores are known.
 fn with_memory(db: &mut Db, settings: &str) {
@@ -73,6 +74,20 @@ fn many_facts_are_remembered_together_or_none() {
     assert_eq!(
         db.one::<String>("SELECT metadata::text FROM kb.memories WHERE fact = 'two'"),
         r#"{"n": 12345678901234567890.5}"#
+    );
+    // A fact that is given twice is merged as with what is stored.
+    let twice = r#"ARRAY['{"fact": "twice", "tags": ["a"], "confidence": 0.5}', '{"fact": "twice", "tags": ["b"], "confidence": 0.25}']::jsonb[]"#;
+    assert_eq!(
+        db.all::<String>(&format!("SELECT status FROM kb.remember('m', {twice})")),
+        ["added", "added"]
+    );
+    assert_eq!(
+        db.all::<String>("SELECT concat_ws(' ', tags, confidence) FROM kb.memories WHERE fact = 'twice'"),
+        ["{a,b} 0.5"]
+    );
+    assert_eq!(
+        db.one::<i64>("SELECT kb.forget('m', ARRAY(SELECT id FROM kb.memories WHERE fact = 'twice'))"),
+        1
     );
     // An id that is given is replaced.
     let facts = r#"ARRAY['{"fact": "three", "id": "mine", "tags": ["x"]}']::jsonb[]"#;
@@ -325,4 +340,88 @@ fn recall_works_on_a_standby_and_answers_by_words_without_the_embedder() {
     let standby = cluster.standby(&[PRELOAD]);
     let mut there = standby.connect(APP);
     assert_eq!(recalled(&mut there, "Python", ", subject => 'u'"), ["prefers Python"]);
+}
+
+#[test]
+fn a_memory_moves_to_another_tenant_and_through_a_dump_whole() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer; CREATE ROLE chief LOGIN IN ROLE kb_admin");
+    let mut a = cluster.connect_as_tenant("writer", "a");
+    a.run("SELECT kb.create_memory('m', 'hash', '{\"retrieval\": {\"max_results\": 7}}')");
+    let old = remember(&mut a, "lives in Turin", ", 'u', '{place}'");
+    remember(&mut a, "lives in Lyon", &format!(", 'u', '{{place}}', supersedes => '{old}'"));
+    a.run(&format!("SELECT kb.touch('m', '{{{old}}}')"));
+    a.wait("m");
+    let all = "SELECT to_jsonb(m)::text FROM kb.memories m ORDER BY id";
+    let before: Vec<String> = a.all(all);
+    assert_eq!(before.len(), 2);
+    let file = dump(&cluster, "dump", &["--format=custom"]);
+    create_empty(&cluster, "restored");
+    restore(&cluster, "restored", &file, PG_RESTORE);
+    let mut restored = cluster.connect_as("restored", "writer");
+    restored.run("SET kb.tenant = 'a'");
+    assert_eq!(restored.all::<String>(all), before);
+    assert_eq!(recalled(&mut restored, "lives in", ", subject => 'u'"), ["lives in Lyon"]);
+    let mut chief = cluster.connect_as_tenant("chief", "a");
+    chief.run("SELECT kb.move_knowledge_base('m', 'b')");
+    assert_eq!(a.count("kb.memories") + a.count("kb.memory_entries") + a.count("kb.memory_stores"), 0);
+    let mut b = cluster.connect_as_tenant("writer", "b");
+    b.wait("m");
+    assert_eq!(recalled(&mut b, "lives in", ", subject => 'u'"), ["lives in Lyon"]);
+    assert_eq!(b.all::<String>("SELECT fact FROM kb.recall_by_tags('m', '{place}')"), ["lives in Lyon"]);
+    assert_eq!(b.one::<String>("SELECT settings #>> '{retrieval,max_results}' FROM kb.memory_stores"), "7");
+}
+
+#[test]
+fn a_search_by_index_leaves_out_what_does_not_hold_and_what_others_have() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer");
+    db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"min_rows\": 50}')");
+    let mut sessions = ["a", "b"].map(|tenant| cluster.connect_as_tenant("writer", tenant));
+    for db in &mut sessions {
+        db.run("SELECT kb.create_memory('m', 'hash', vector_db => 'v')");
+        db.run(
+            "SELECT count(*) FROM kb.remember('m', ARRAY(SELECT jsonb_build_object('fact', 'likes thing ' || n, 'subject', 'u' || n % 3,
+                 'valid_from', '2024-01-01', 'valid_to', CASE WHEN n % 2 = 0 THEN '2024-06-01' END) FROM generate_series(1, 120) n))",
+        );
+        db.wait("m");
+    }
+    let index =
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw%' AND i.indisvalid";
+    until(LONG, "the index is there and valid", || db.count(index) >= 1);
+    for scan in ["index", "list", "join"] {
+        db.run(&format!("ALTER ROLE writer SET kb.forced_scan = '{scan}'"));
+        let mut a = cluster.connect_as_tenant("writer", "a");
+        assert_eq!(a.one::<String>("SHOW kb.forced_scan"), scan);
+        let recall = |rest: &str| {
+            format!(
+                "SELECT DISTINCT right(fact, 1)::int % 2 FROM kb.recall('m', 'likes thing 7', 60, 0, mode => 'dense'{rest})"
+            )
+        };
+        assert_eq!(a.all::<i32>(&recall("")), [1], "{scan}");
+        assert_eq!(a.all::<i32>(&recall(", subject => 'u1'")), [1], "{scan}");
+        let sql = "SELECT count(*) FROM kb.recall('m', 'likes thing 7', 200, 0, mode => 'dense'";
+        assert_eq!(a.one::<i64>(&format!("{sql})")), 60, "{scan}");
+        assert_eq!(a.one::<i64>(&format!("{sql}, subject => 'u1')")), 20, "{scan}");
+        assert_eq!(a.one::<i64>(&format!("{sql}, as_of => '2024-03-01')")), 120, "{scan}");
+    }
+}
+
+#[test]
+fn what_entries_have_besides_their_documents_counts_towards_a_quota() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer");
+    let mut a = cluster.connect_as_tenant("writer", "a");
+    a.run("SELECT kb.create_memory('m', 'hash')");
+    db.run("SELECT kb.set_quota('a', bytes => 3000)");
+    let tags = |n: usize| format!("ARRAY(SELECT repeat(chr(96 + n), 100) FROM generate_series(1, {n}) n)");
+    a.run(&format!("SELECT kb.remember('m', 'one', 'u', {})", tags(10)));
+    a.refused(&format!("SELECT kb.remember('m', 'two', 'u', {})", tags(26)), "53400");
+    assert_eq!(a.count("kb.memories"), 1);
+    let used = "SELECT sum(bytes)::bigint FROM kb.quota_counts WHERE tenant_id = 'a'";
+    let before: i64 = db.one(used);
+    assert!((1000..1100).contains(&before), "{before}");
+    a.run("SELECT kb.forget('m', subject => 'u')");
+    assert!(db.one::<i64>(used) < 20);
+    a.run(&format!("SELECT kb.remember('m', 'two', 'u', {})", tags(26)));
 }

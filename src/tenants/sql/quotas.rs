@@ -163,7 +163,8 @@ const OTHERS: &str = "SELECT pg_catalog.to_jsonb(k) AS of_row, ARRAY['descriptio
     UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['tenant_id'] FROM kb.shares s WHERE s.kb_no = k.kb_no
     UNION ALL SELECT pg_catalog.to_jsonb(s), ARRAY['name'] FROM kb.eval_sets s WHERE s.kb_no = k.kb_no
     UNION ALL SELECT pg_catalog.to_jsonb(q), ARRAY['question_id', 'question', 'relevant', 'filter']
-        FROM kb.eval_sets s JOIN kb.eval_questions q USING (eval_set_no) WHERE s.kb_no = k.kb_no";
+        FROM kb.eval_sets s JOIN kb.eval_questions q USING (eval_set_no) WHERE s.kb_no = k.kb_no
+    UNION ALL SELECT pg_catalog.to_jsonb(m), ARRAY['subject', 'tags'] FROM kb.memory_entries m WHERE m.kb_no = k.kb_no";
 
 /// Counts again what a tenant has, whose quota is locked. Deletions by other transactions meanwhile are
 /// subtracted when they commit. Must run as the owner.
