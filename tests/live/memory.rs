@@ -317,7 +317,9 @@ fn memories_are_their_tenants_and_readers_only_read() {
     let facts = "SELECT fact FROM kb.recall('lent', 'shared fact', min_score => 0, subject => 'u')";
     assert_eq!(c.all::<String>(facts), ["a shared fact"]);
     assert_eq!(c.count("kb.recall_by_tags('lent', '{t}')"), 1);
-    c.refused("SELECT kb.remember('lent', 'x')", "42501");
+    for call in ["kb.remember('lent', 'x')", "kb.touch('lent', '{x}')", "kb.forget('lent', subject => 'u')"] {
+        c.refused(&format!("SELECT {call}"), "42501");
+    }
     b.refused(facts, "42704");
 }
 

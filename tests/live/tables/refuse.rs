@@ -236,6 +236,8 @@ fn a_row_whose_value_names_what_does_not_exist_delays_no_other() {
     db.run_and_wait("k", "SELECT kb.attach_table('k', 't', 'body', published_when => 'is_there(n)')");
     assert_eq!(ready(&mut db, "k").len(), 19);
     assert_eq!(db.all::<String>("SELECT external_id FROM kb.failures"), ["7"]);
+    let drift = "SELECT concat_ws(' ', rows, missing, changed, orphaned) FROM kb.reconcile('k')";
+    assert_eq!(db.one::<String>(drift), "20 0 0 0");
     db.run_and_wait("k", "UPDATE t SET body = body || '!'; UPDATE t SET n = 'pg_class' WHERE id = 7");
     assert_eq!(ready(&mut db, "k").len(), 20);
     assert_eq!(db.count("kb.sources WHERE error IS NOT NULL"), 0);
