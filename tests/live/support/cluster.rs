@@ -4,6 +4,7 @@
 use super::watchdog::Watchdog;
 use super::{Db, SOON, signal, until};
 use std::fs;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -90,8 +91,8 @@ impl Environment {
         dir
     }
 
-    /// A data directory that is made once per process and copied.
-    fn template(&self) -> &'static Path {
+    /// A data directory with kb in the database [`APP`], made once per process and copied.
+    fn template(&'static self) -> &'static Path {
         static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
         TEMPLATE.get_or_init(|| {
             let dir = self.make_dir(&format!("live-{}", std::process::id()));
@@ -106,6 +107,11 @@ impl Environment {
             let conf = data.join("postgresql.conf");
             let text = fs::read_to_string(&conf).unwrap();
             fs::write(&conf, text + "\ninclude 'scratch.conf'\n").unwrap();
+            let cluster = ManuallyDrop::new(Cluster::in_dir(self, dir));
+            cluster.configure(&[]);
+            cluster.up();
+            cluster.create_database(APP);
+            cluster.stop("fast", 60);
             // Statics are not dropped, so it is removed at exit.
             extern "C" fn remove() {
                 if let Some(data) = TEMPLATE.get() {
@@ -153,7 +159,6 @@ impl Cluster {
         })?;
         cluster.configure(settings);
         cluster.up();
-        cluster.create_database(APP);
         Some(cluster)
     }
 
@@ -164,16 +169,19 @@ impl Cluster {
         Some((cluster, db))
     }
 
-    fn made(fill: impl FnOnce(&Environment, &Path)) -> Option<Cluster> {
+    fn made(fill: impl FnOnce(&'static Environment, &Path)) -> Option<Cluster> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let environment = environment()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = environment.make_dir(&format!("live-{}-{number}", std::process::id()));
         fill(environment, &dir);
-        let mut cluster =
-            Cluster { environment, dir, variables: Vec::new(), expects_crashes: false, watchdog: None };
+        let mut cluster = Cluster::in_dir(environment, dir);
         cluster.watchdog = Some(cluster.watched());
         Some(cluster)
+    }
+
+    fn in_dir(environment: &'static Environment, dir: PathBuf) -> Cluster {
+        Cluster { environment, dir, variables: Vec::new(), expects_crashes: false, watchdog: None }
     }
 
     fn watched(&self) -> Watchdog {
