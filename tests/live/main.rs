@@ -46,6 +46,7 @@ mod leak;
 mod locks;
 mod many;
 mod memory;
+mod memory_history;
 mod money;
 mod operators;
 mod orphans;
