@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
 # bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit files many
-# grown repeated tables cost cranfield, and worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
+# grown repeated tables cost cranfield, and locomo worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
 # filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many, --repeated-chunks N for repeated.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
 # qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.
-# HTML=dir: pages (*.html) whose passages repeat themselves, for repeated, instead of made-up texts; PG_TEXTSEARCH=conninfo: a server with
+# LOCOMO=file: locomo10.json of snap-research/LoCoMo, for locomo. HTML=dir: pages (*.html) whose passages repeat themselves, for repeated, instead of made-up texts; PG_TEXTSEARCH=conninfo: a server with
 # pg_textsearch (PostgreSQL 17 or later), to stand beside its questions by words.
 # DOCUMENTS=dir: files of many formats for files, instead of those that tools/documents.sh fetches.
 # BENCH_TIMEOUT=n: seconds for all, 3600 unless given; large collections take longer.
@@ -128,7 +128,7 @@ timeout --foreground --kill-after 30 "${BENCH_TIMEOUT:-3600}" "$python" "$root/b
     --host "$dir" --port "$PORT" --postmaster "$postmaster" --profile "$profile" --manual "$KB_SCRATCH/manual" \
     "${results[@]}" --pgbench "$PG_BIN/pgbench" --stub "$stub" --cost "$examples/cost" \
     "${avx2[@]}" --prepared-in "$SECONDS" \
-    --cranfield "${CRANFIELD:-}" --onnx "${ONNX:-}" --onnx-libraries "$onnx_libraries" \
+    --cranfield "${CRANFIELD:-}" --locomo "${LOCOMO:-}" --onnx "${ONNX:-}" --onnx-libraries "$onnx_libraries" \
     --html "${HTML:-}" --pg-textsearch "${PG_TEXTSEARCH:-}" \
     --documents "$documents" --files "$files_dir" --extract "$("$PG_CONFIG" --pkglibdir)/kb-extract" \
     --models "$("$PG_CONFIG" --sharedir)/kb/models" "$@"

@@ -19,6 +19,7 @@ import filters
 import grown
 import ingest
 import keyword_search
+import locomo
 import memory
 import many
 import model
@@ -54,10 +55,11 @@ BENCHMARKS = {
     "tables": tables.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
+    "locomo": locomo.run,
     "modules": cost.run_modules,
 }
 # What a whole run has not, so that it takes a quarter of an hour: `make bench-full` has them, most of larger sizes.
-FULL_ONLY = ("worker", "tenants", "filters", "keyword", "modules")
+FULL_ONLY = ("locomo", "worker", "tenants", "filters", "keyword", "modules")
 WHOLE = [name for name in BENCHMARKS if name not in FULL_ONLY]
 
 
@@ -77,6 +79,7 @@ def main() -> int:
     parser.add_argument("--stub", default="")
     parser.add_argument("--cost", default="")
     parser.add_argument("--cranfield", default="")
+    parser.add_argument("--locomo", default="")
     parser.add_argument("--onnx", default="")
     parser.add_argument("--onnx-libraries", default="")
     parser.add_argument("--models", default="")
