@@ -105,6 +105,8 @@ GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision
 GRANT EXECUTE ON FUNCTION kb.remember(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.touch(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.forget(text, text[], text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.tools(text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.call_tool(text, jsonb, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.recall TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.recall_by_tags TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
@@ -201,6 +203,10 @@ COMMENT ON FUNCTION kb.touch(text, text[]) IS
     'Counts that entries of a memory were used, from when on their scores decay again. (A recall is counted by the worker.) Returns how many of them there are.';
 COMMENT ON FUNCTION kb.forget(text, text[], text, jsonb) IS
     'Deletes the entries with these ids, or those of a subject, or those that pass a filter on their metadata, or both. Returns their number.';
+COMMENT ON FUNCTION kb.tools(text, jsonb) IS
+    'Returns the definitions of the tools for language models, as an array. format: openai or mcp. options: those of kb.call_tool, by which only tools that have something to work on are returned.';
+COMMENT ON FUNCTION kb.call_tool(text, jsonb, jsonb) IS
+    'Runs a tool (memory_store, memory_search, file_search, search_semantic_knowledge) with the arguments that a model wrote, and returns its result; if the arguments are wrong, an object with the member error. options: memory, subject, knowledge_bases, allowed_metadata_keys, max_results 10, min_score 0.5, max_tokens 4000.';
 COMMENT ON FUNCTION kb.recall IS
     'Returns the entries of a memory that answer a question, the best first. score: the similarity, from 0 to 1, times 1 - 0.5 / half_life_days * days since the last access; NULL where no vectors were compared. min_score bounds it. tags: an entry has all of them. as_of: what held at that time; by default now. archived: also entries that were not accessed for auto_archive_days. If the embedder cannot be asked, words answer, and locator says so.';
 COMMENT ON FUNCTION kb.recall_by_tags IS
