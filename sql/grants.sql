@@ -101,10 +101,12 @@ GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_memory(text, text, jsonb, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.alter_memory(text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_memory(text) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text, text, text, integer, integer) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.remember(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.touch(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.forget(text, text[], text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.tools(text, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.call_tool(text, jsonb, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.recall TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.recall_by_tags TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.share(text, text) TO kb_writer;
@@ -128,7 +130,7 @@ GRANT EXECUTE ON FUNCTION kb.drop_secret(text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.acknowledge_restore() TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.bind_role(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.move_knowledge_base(text, text) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.unbind_role(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
@@ -188,19 +190,23 @@ COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
 COMMENT ON FUNCTION kb.retry(text, text) IS
     'Puts failed documents, or the named one, back into the queue, and returns their number.';
 COMMENT ON FUNCTION kb.create_memory(text, text, jsonb, text, text) IS
-    'Creates a memory, which is a knowledge base of facts, for the session''s tenant. settings: retrieval (max_results 10, min_score 0.6, mode hybrid), decay (enabled true, half_life_days 90) and retention (auto_archive_days 180); an error lists every problem.';
+    'Creates a memory, which is a knowledge base of facts, for the session''s tenant. settings: retrieval (max_results 10, min_score 0.6, mode hybrid, count_accesses true), decay (enabled true, half_life_days 90) and retention (auto_archive_days 180); an error lists every problem.';
 COMMENT ON FUNCTION kb.alter_memory(text, jsonb) IS
     'Replaces the settings of a memory; what is not given gets its default.';
 COMMENT ON FUNCTION kb.drop_memory(text) IS
     'Drops a memory with its entries.';
-COMMENT ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text) IS
-    'Stores a fact and returns the id of its entry. The same fact of the same subject is stored once. confidence: from 0 to 1, by default 1. valid_from: by default now. supersedes: the id of an entry of the same subject, which ceases to hold when this one begins. id: an entry that exists is replaced; by default made of subject and fact.';
+COMMENT ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text, text, text, integer, integer) IS
+    'Stores a fact and returns the id of its entry. The same fact of the same subject is stored once. confidence: from 0 to 1, by default 1. valid_from: by default now. supersedes: the id of an entry of the same subject, which ceases to hold when this one begins. id: an entry that exists is replaced; by default made of subject and fact. source_conversation_id, source_turn_id: where it was said; source_start, source_end: the characters of the turn''s text that say it.';
 COMMENT ON FUNCTION kb.remember(text, jsonb[]) IS
     'Stores facts: objects with fact and, optionally, the other arguments of kb.remember. Returns for each the id of its entry, and added, updated or skipped.';
 COMMENT ON FUNCTION kb.touch(text, text[]) IS
-    'Counts that entries of a memory were used, from when on their scores decay again. Returns how many of them there are.';
+    'Counts that entries of a memory were used, from when on their scores decay again. (A recall is counted by the worker.) Returns how many of them there are.';
 COMMENT ON FUNCTION kb.forget(text, text[], text, jsonb) IS
     'Deletes the entries with these ids, or those of a subject, or those that pass a filter on their metadata, or both. Returns their number.';
+COMMENT ON FUNCTION kb.tools(text, jsonb) IS
+    'Returns the definitions of the tools for language models, as an array. format: openai or mcp. options: those of kb.call_tool, by which only tools that have something to work on are returned.';
+COMMENT ON FUNCTION kb.call_tool(text, jsonb, jsonb) IS
+    'Runs a tool (memory_store, memory_search, file_search, search_semantic_knowledge) with the arguments that a model wrote, and returns its result; if the arguments are wrong, an object with the member error. options: memory, subject, knowledge_bases, allowed_metadata_keys, max_results 10, min_score 0.5, max_tokens 4000.';
 COMMENT ON FUNCTION kb.recall IS
     'Returns the entries of a memory that answer a question, the best first. score: the similarity, from 0 to 1, times 1 - 0.5 / half_life_days * days since the last access; NULL where no vectors were compared. min_score bounds it. tags: an entry has all of them. as_of: what held at that time; by default now. archived: also entries that were not accessed for auto_archive_days. If the embedder cannot be asked, words answer, and locator says so.';
 COMMENT ON FUNCTION kb.recall_by_tags IS
@@ -239,8 +245,8 @@ COMMENT ON FUNCTION kb.unshare(text, text) IS
     'Stops sharing a knowledge base with a tenant when the transaction commits. Returns false if it was not shared with that tenant.';
 COMMENT ON FUNCTION kb.refuse_share(text, text) IS
     'Stops the sharing of a knowledge base of tenant owner with the session''s tenant when the transaction commits. Returns false if it was not shared with it.';
-COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint) IS
-    'Sets the quota of a tenant: bytes of all that it stores, documents in one knowledge base, bytes of one document, knowledge bases, tokens per day at remote endpoints, attached tables, and indexed metadata keys. NULL means no limit, or the limit of the settings kb.tenant_*. What already exceeds the quota is kept. Requires kb_admin and a role that is not bound to tenants.';
+COMMENT ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint) IS
+    'Sets the quota of a tenant: bytes of all that it stores, documents in one knowledge base, bytes of one document, knowledge bases, tokens per day at remote endpoints, attached tables, indexed metadata keys, and entries of memories. NULL means no limit, or the limit of the settings kb.tenant_*. What already exceeds the quota is kept. Requires kb_admin and a role that is not bound to tenants.';
 COMMENT ON FUNCTION kb._tables_altered() IS
     'Internal: records that attached tables or their partitions were created, altered or dropped.';
 COMMENT ON FUNCTION kb._watched_changed() IS

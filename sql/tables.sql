@@ -726,6 +726,7 @@ CREATE TABLE kb.quotas (
     tokens_per_day  bigint CHECK (tokens_per_day >= 0),
     attached_tables  bigint CHECK (attached_tables >= 0),
     metadata_indexes bigint CHECK (metadata_indexes >= 0),
+    memory_entries   bigint CHECK (memory_entries >= 0),
     -- Whether the counts include what older transactions added.
     is_settled      boolean NOT NULL DEFAULT false,
     -- Once all running transactions are younger, what the tenant has is counted once more. NULL: the worker
@@ -742,6 +743,7 @@ COMMENT ON COLUMN kb.quotas.tokens_per_day IS 'Limit for tokens sent to remote e
 COMMENT ON COLUMN kb.quotas.knowledge_bases IS 'NULL means setting kb.tenant_knowledge_bases.';
 COMMENT ON COLUMN kb.quotas.attached_tables IS 'Limit for all knowledge bases together. NULL means setting kb.tenant_attached_tables.';
 COMMENT ON COLUMN kb.quotas.metadata_indexes IS 'Limit for different keys and types in all knowledge bases together. NULL means setting kb.tenant_metadata_indexes.';
+COMMENT ON COLUMN kb.quotas.memory_entries IS 'Limit for all memories together. NULL means setting kb.tenant_memory_entries.';
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.quotas
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
@@ -816,12 +818,24 @@ CREATE TABLE kb.memory_entries (
     expires_at       timestamptz,
     access_count     bigint NOT NULL DEFAULT 0,
     last_accessed_at timestamptz,
-    superseded_by    bigint REFERENCES kb.memory_entries ON DELETE SET NULL
+    superseded_by    bigint REFERENCES kb.memory_entries ON DELETE SET NULL,
+    consolidated_into bigint REFERENCES kb.memory_entries ON DELETE SET NULL,
+    -- The conversation and the turn belong to the same tenant. They are created below, with the foreign keys.
+    source_conversation_id text,
+    source_turn_id   text,
+    -- Meaningless once the turn has gone: kb.memories shows them with it only.
+    source_start     integer CHECK (source_start >= 0),
+    source_end       integer CHECK (source_end > source_start)
 )
 -- An access updates a row, and no index.
 WITH (fillfactor = 80);
 CREATE INDEX memory_entries_subject ON kb.memory_entries (kb_no, subject);
 CREATE INDEX memory_entries_tags ON kb.memory_entries USING gin (tags);
+CREATE INDEX memory_stores_tenant_id ON kb.memory_stores (tenant_id);
+CREATE INDEX memory_entries_consolidated_into ON kb.memory_entries (consolidated_into) WHERE consolidated_into IS NOT NULL;
+CREATE INDEX memory_entries_source_conversation_id ON kb.memory_entries (source_conversation_id, tenant_id)
+    WHERE source_conversation_id IS NOT NULL;
+CREATE INDEX memory_entries_source_turn_id ON kb.memory_entries (source_turn_id, tenant_id) WHERE source_turn_id IS NOT NULL;
 CREATE INDEX memory_entries_superseded_by ON kb.memory_entries (superseded_by) WHERE superseded_by IS NOT NULL;
 COMMENT ON TABLE kb.memory_entries IS 'What is known of each entry of a memory besides its document. kb.memories shows both.';
 COMMENT ON COLUMN kb.memory_entries.subject IS 'Whom or what the fact is about; '''' if that was not said.';
@@ -829,8 +843,13 @@ COMMENT ON COLUMN kb.memory_entries.confidence IS 'How certain the fact is, from
 COMMENT ON COLUMN kb.memory_entries.valid_from IS 'When the fact began to hold.';
 COMMENT ON COLUMN kb.memory_entries.valid_to IS 'When it ceased to hold, which is when another one superseded it, or as the caller said; NULL: it holds.';
 COMMENT ON COLUMN kb.memory_entries.expires_at IS 'From when on it is not recalled any more; NULL: there is no such time.';
-COMMENT ON COLUMN kb.memory_entries.access_count IS 'How often kb.touch has counted an access.';
+COMMENT ON COLUMN kb.memory_entries.access_count IS 'How often it was recalled, as far as that was counted, or touched (kb.touch).';
 COMMENT ON COLUMN kb.memory_entries.superseded_by IS 'The document_id of the entry that superseded it.';
+COMMENT ON COLUMN kb.memory_entries.consolidated_into IS 'The document_id of the entry into which it was merged with others.';
+COMMENT ON COLUMN kb.memory_entries.source_conversation_id IS 'The conversation in which it was said; NULL if that is not known, or the conversation was dropped.';
+COMMENT ON COLUMN kb.memory_entries.source_turn_id IS 'The turn in which it was said; NULL if that is not known, or the turn was dropped.';
+COMMENT ON COLUMN kb.memory_entries.source_start IS 'The first character, from 0 on, of the part of the turn''s text that says it.';
+COMMENT ON COLUMN kb.memory_entries.source_end IS 'The character after the last one of that part.';
 
 -- Rows of users are dumped; rows that the extension seeds are not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
@@ -1045,6 +1064,10 @@ CREATE TABLE kb.turns (
 ALTER SEQUENCE kb.turn_no_seq OWNED BY kb.turns.turn_no;
 ALTER SEQUENCE kb.branch_no_seq OWNED BY kb.turns.branch_no;
 CREATE INDEX turns_conversation_id ON kb.turns (conversation_id, tenant_id, turn_no);
+ALTER TABLE kb.memory_entries
+    ADD FOREIGN KEY (source_conversation_id, tenant_id) REFERENCES kb.conversations (id, tenant_id)
+        ON DELETE SET NULL (source_conversation_id),
+    ADD FOREIGN KEY (source_turn_id, tenant_id) REFERENCES kb.turns (id, tenant_id) ON DELETE SET NULL (source_turn_id);
 COMMENT ON TABLE kb.turns IS 'The turns of conversations. Changed by kb.append_turn.';
 COMMENT ON COLUMN kb.turns.turn_no IS 'The number of the turn, in the order in which the turns of a conversation were appended.';
 COMMENT ON COLUMN kb.turns.parent_id IS 'The turn before; NULL for a turn that begins a conversation.';
@@ -1095,7 +1118,8 @@ ALTER TABLE kb.jobs ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.sources ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN error SET STATISTICS 0, ALTER COLUMN version SET STATISTICS 0;
 ALTER TABLE kb.eval_questions ALTER COLUMN question SET STATISTICS 0;
 ALTER TABLE kb.query_log ALTER COLUMN query SET STATISTICS 0;
-ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUMN tags SET STATISTICS 0;
+ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUMN tags SET STATISTICS 0,
+    ALTER COLUMN source_conversation_id SET STATISTICS 0, ALTER COLUMN source_turn_id SET STATISTICS 0;
 ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0;
 ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role SET STATISTICS 0, ALTER COLUMN tool_call_id SET STATISTICS 0;
 ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,

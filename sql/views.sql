@@ -86,6 +86,9 @@ CROSS JOIN LATERAL (
     SELECT NULL, 'metadata_indexes', count(DISTINCT (m.key, m.type)), kb._allowed('metadata_indexes')
     FROM kb.metadata_indexes m WHERE m.tenant_id = t.tenant_id
     UNION ALL
+    SELECT NULL, 'memory_entries', (SELECT count(*) FROM kb.memory_entries m WHERE m.kb_no IN (
+        SELECT s.kb_no FROM kb.memory_stores s WHERE s.tenant_id = t.tenant_id)), kb._allowed('memory_entries')
+    UNION ALL
     SELECT NULL, 'tokens_per_day', coalesce(sum(t.tokens), 0)::bigint, q.tokens_per_day FROM kb.usage t
     WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u
 WHERE u.allowed IS NOT NULL;
@@ -93,7 +96,7 @@ COMMENT ON VIEW kb.quota_status IS
     'The part of its quota that the session''s tenant has used, one row for each limit.';
 COMMENT ON COLUMN kb.quota_status.tenant_id IS 'The session''s tenant.';
 COMMENT ON COLUMN kb.quota_status.kb_id IS 'The id of the knowledge base if what is documents; NULL in other rows, which concern the tenant as a whole.';
-COMMENT ON COLUMN kb.quota_status.what IS 'What is limited: bytes (of all that is stored), documents (of one knowledge base), knowledge_bases, attached_tables, metadata_indexes (different keys and types), or tokens_per_day (sent to remote endpoints today, in UTC).';
+COMMENT ON COLUMN kb.quota_status.what IS 'What is limited: bytes (of all that is stored), documents (of one knowledge base), knowledge_bases, attached_tables, metadata_indexes (different keys and types), memory_entries (of all memories), or tokens_per_day (sent to remote endpoints today, in UTC).';
 COMMENT ON COLUMN kb.quota_status.used IS 'The amount in use, or used today.';
 COMMENT ON COLUMN kb.quota_status.allowed IS 'The limit (kb.set_quota, settings kb.tenant_*). What has no limit has no row.';
 
@@ -140,7 +143,12 @@ SELECT d.external_id AS id,
        e.last_accessed_at,
        (SELECT o.external_id FROM kb.documents o WHERE o.document_id = e.superseded_by) AS superseded_by,
        CASE WHEN a.at <= now() THEN a.at END AS archived_at,
-       d.status
+       d.status,
+       (SELECT o.external_id FROM kb.documents o WHERE o.document_id = e.consolidated_into) AS consolidated_into,
+       e.source_conversation_id,
+       e.source_turn_id,
+       CASE WHEN e.source_turn_id IS NOT NULL THEN e.source_start END AS source_start,
+       CASE WHEN e.source_turn_id IS NOT NULL THEN e.source_end END AS source_end
 FROM kb.memory_entries e
 JOIN kb.documents d USING (document_id)
 CROSS JOIN LATERAL (

@@ -26,6 +26,7 @@ mod sources;
 mod sql;
 mod tables;
 mod tenants;
+mod tools;
 mod upkeep;
 mod vectors;
 mod work;

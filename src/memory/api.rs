@@ -6,7 +6,7 @@ use crate::pg::function_arguments::{elements, json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
 use kb_types::error::{Error, Result as KbResult};
-use kb_types::memory::Fact;
+use kb_types::memory::{Fact, Source};
 use pgrx::JsonB;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -61,6 +61,10 @@ fn remember(
     expires_at: default!(Option<TimestampWithTimeZone>, "NULL"),
     supersedes: default!(Option<&str>, "NULL"),
     id: default!(Option<&str>, "NULL"),
+    source_conversation_id: default!(Option<&str>, "NULL"),
+    source_turn_id: default!(Option<&str>, "NULL"),
+    source_start: default!(Option<i32>, "NULL"),
+    source_end: default!(Option<i32>, "NULL"),
 ) -> Result<String, ErrorReport> {
     reported(|| {
         let fact = Fact {
@@ -74,6 +78,12 @@ fn remember(
             expires_at: microseconds("expires_at", expires_at)?,
             supersedes: supersedes.map(str::to_string),
             id: id.map(str::to_string),
+            source: Source {
+                conversation_id: source_conversation_id.map(str::to_string),
+                turn_id: source_turn_id.map(str::to_string),
+                start: source_start.map(i64::from),
+                end: source_end.map(i64::from),
+            },
         };
         let remembered = super::remember::remember(required("memory", memory)?, vec![(String::new(), fact)])?;
         let (id, _) = remembered.into_iter().next().ok_or_else(|| Error::Internal("no id".into()))?;
@@ -206,6 +216,7 @@ recalls! {
             as_of: microseconds("as_of", as_of)?,
             mode: mode.map(str::to_string),
             archived,
+            ..Recall::default()
         };
         super::recall::recall(required("memory", memory)?, required("query", query)?, recall)?
     }

@@ -3,8 +3,10 @@
 
 mod api;
 mod create_memory;
+mod fact_sources;
 mod forget;
-mod recall;
-mod remember;
+pub mod recall;
+pub mod remember;
 mod sql;
 mod touch;
+pub mod upkeep;

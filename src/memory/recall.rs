@@ -1,12 +1,15 @@
 //! kb.recall and kb.recall_by_tags: the entries that answer a question, or that have tags.
 //!
-//! They are STABLE and write nothing, so that they work on a hot standby.
+//! They are STABLE and write nothing, so that they work on a hot standby. The gateway is told which entries
+//! they return, and the worker counts these accesses (`upkeep.rs`).
 
 use super::sql::entries::Entry;
 use super::sql::{entries, stores};
+use crate::gateway::client;
 use crate::pg::role::as_owner;
+use crate::pg::{report, wake};
 use crate::query::{query, search};
-use crate::tenants::shares;
+use crate::tenants::{bindings, shares};
 use kb_search::Request;
 use kb_search::remembered::{self, Found};
 use kb_types::error::{Error, Result};
@@ -25,6 +28,8 @@ pub struct Recall {
     pub tags: Vec<String>,
     pub subject: Option<String>,
     pub filter: Option<Json>,
+    /// Further conditions, which are not written in the language of filters.
+    pub conditions: Vec<Filter>,
     /// In microseconds since 1970.
     pub as_of: Option<i64>,
     pub mode: Option<String>,
@@ -64,10 +69,9 @@ pub fn recall(memory: &str, question: &str, recall: Recall) -> Result<Vec<Recall
         // which quotes and minus signs are no operators.
         Some(json!({"on_error": "keyword", "syntax": "plain"})),
     )?;
-    request.filter = Some(match request.filter.take() {
-        Some(filter) => Filter::All(vec![condition, filter]),
-        None => condition,
-    });
+    request.filter_keys.extend(recall.conditions.iter().flat_map(Filter::metadata_keys).map(str::to_string));
+    let conditions = [condition].into_iter().chain(request.filter.take()).chain(recall.conditions);
+    request.filter = Some(Filter::All(conditions.collect()));
     let hits = query::query(&request, question)?;
     let document_ids: Vec<i64> = hits.iter().map(|hit| hit.row.place.document_id).collect();
     let mut entries: HashMap<i64, Entry> =
@@ -85,7 +89,9 @@ pub fn recall(memory: &str, question: &str, recall: Recall) -> Result<Vec<Recall
         let (entry, locator) = recalled.get_mut(place)?.take()?;
         Some(Recalled { entry, score, locator })
     };
-    Ok(ordered.into_iter().filter_map(take).collect())
+    let recalled: Vec<Recalled> = ordered.into_iter().filter_map(take).collect();
+    count_accesses(kb_no, &settings, &recalled);
+    Ok(recalled)
 }
 
 /// The entries that have all of the tags, the newest first.
@@ -105,7 +111,23 @@ pub fn recall_by_tags(memory: &str, recall: Recall) -> Result<Vec<Recalled>> {
     let mut entries: HashMap<i64, Entry> =
         entries::read(&ids, at)?.into_iter().map(|entry| (entry.document_id, entry)).collect();
     let taken = ids.into_iter().filter_map(|id| entries.remove(&id));
-    Ok(taken.map(|entry| Recalled { entry, score: None, locator: json!({}) }).collect())
+    let recalled: Vec<Recalled> =
+        taken.map(|entry| Recalled { entry, score: None, locator: json!({}) }).collect();
+    count_accesses(kb_no, &settings, &recalled);
+    Ok(recalled)
+}
+
+/// Has the accesses to these entries counted afterwards, as far as they are the tenant's own. Never fails and
+/// never waits; a standby counts none.
+fn count_accesses(kb_no: i64, settings: &MemorySettings, recalled: &[Recalled]) {
+    if recalled.is_empty() || !settings.count_accesses || report::in_recovery() {
+        return;
+    }
+    let Ok(tenant) = bindings::current() else { return };
+    let document_ids = recalled.iter().map(|recalled| recalled.entry.document_id).collect();
+    if client::count_accesses(tenant, kb_no, now(), document_ids) {
+        wake::ensure_worker();
+    }
 }
 
 fn limits(recall: &Recall, settings: &MemorySettings) -> Result<(usize, f64)> {

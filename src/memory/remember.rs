@@ -4,6 +4,7 @@
 //! the same document. A fact that holds again after it had ended is another entry, with a number after its
 //! id.
 
+use super::fact_sources;
 use super::sql::entries::SameFact;
 use super::sql::{entries, stores};
 use crate::builds::knowledge_bases;
@@ -12,14 +13,16 @@ use crate::documents::new_document::{Content, GivenDocument};
 use crate::documents::put_document::{check_all, put_checked};
 use crate::pg::role::as_owner;
 use crate::tenants::quota;
+use crate::tenants::quota::Room;
 use kb_types::error::{Error, ObjectKind, Result};
-use kb_types::memory::Fact;
+use kb_types::memory::{Fact, Source};
+use kb_types::quota::Thing;
 use kb_types::row_states::PutStatus;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 /// Stores facts. Returns the id of each, in order, and what became of it.
-pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
+pub fn remember(memory: &str, mut facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(memory)?;
     stores::check(&kb)?;
     let problems: Vec<String> = facts
@@ -29,6 +32,7 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
     if !problems.is_empty() {
         return Err(Error::Argument { argument: "fact", problem: problems.join("; ") });
     }
+    as_owner(|| fact_sources::check(&kb.tenant_id, &mut facts))?;
     let facts: Vec<Fact> = facts.into_iter().map(|(_, fact)| fact).collect();
     let ids = as_owner(|| facts.iter().map(|fact| id(&kb, fact)).collect::<Result<Vec<String>>>())?;
     let distinct = distinct(&ids, facts);
@@ -44,11 +48,14 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
             chunking: None,
         })
         .collect();
+    // Before any document is locked, so that two transactions never wait for each other.
+    let room = Room::begin(&kb.tenant_id, Thing::MemoryEntries);
     let put = put_checked(&kb, check_all(&kb, documents)?)?;
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
         let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();
-        quota::within(&kb.tenant_id, || entries::put(&kb, &Value::Array(given)))?;
+        let added = quota::within(&kb.tenant_id, || entries::put(&kb, &Value::Array(given)))?;
+        room.map_or(Ok(()), |room| room.take(added as i64))?;
         for (by, fact) in &distinct {
             let Some(superseded) = &fact.supersedes else { continue };
             if !entries::supersede(&kb, superseded, by)? {
@@ -66,6 +73,12 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
         .collect())
 }
 
+/// The subject of an entry of a memory of the session's tenant, if there is one with this id.
+pub fn subject_of(memory: &str, id: &str) -> Result<Option<String>> {
+    let kb = knowledge_bases::get_own(memory)?;
+    as_owner(|| entries::subject(&kb, id))
+}
+
 /// Each entry once. A fact that is given twice is merged as it would be with what is stored; of an id that is
 /// given twice, the last counts.
 fn distinct(ids: &[String], facts: Vec<Fact>) -> BTreeMap<String, Fact> {
@@ -79,6 +92,9 @@ fn distinct(ids: &[String], facts: Vec<Fact>) -> BTreeMap<String, Fact> {
             fact.valid_to = fact.valid_to.or(before.valid_to);
             fact.expires_at = fact.expires_at.or(before.expires_at);
             fact.supersedes = fact.supersedes.or(before.supersedes);
+            if before.source.conversation_id.is_some() {
+                fact.source = before.source;
+            }
         }
         distinct.insert(id.clone(), fact);
     }
@@ -96,6 +112,7 @@ fn given(id: &str, fact: &Fact) -> Value {
     let mut tags = fact.tags.clone();
     tags.sort();
     tags.dedup();
+    let Source { conversation_id, turn_id, start, end } = &fact.source;
     json!({
         "id": id,
         "subject": fact.subject,
@@ -105,6 +122,10 @@ fn given(id: &str, fact: &Fact) -> Value {
         "valid_to": fact.valid_to,
         "expires_at": fact.expires_at,
         "replaces": fact.id.is_some(),
+        "source_conversation_id": conversation_id,
+        "source_turn_id": turn_id,
+        "source_start": start,
+        "source_end": end,
     })
 }
 

@@ -6,6 +6,7 @@ use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 static KNOWLEDGE_BASES: GucSetting<i32> = GucSetting::<i32>::new(200);
 static ATTACHED_TABLES: GucSetting<i32> = GucSetting::<i32>::new(100);
 static METADATA_INDEXES: GucSetting<i32> = GucSetting::<i32>::new(8);
+static MEMORY_ENTRIES: GucSetting<i32> = GucSetting::<i32>::new(10_000);
 
 /// Defines these settings. Only a superuser may set them, because one tenant's share is taken from the
 /// others.
@@ -25,6 +26,11 @@ pub fn define() {
             c"kb.tenant_metadata_indexes",
             c"Sets the default maximum number of indexed metadata keys of a tenant.",
             &METADATA_INDEXES,
+        ),
+        (
+            c"kb.tenant_memory_entries",
+            c"Sets the default maximum number of entries in all memories of a tenant.",
+            &MEMORY_ENTRIES,
         ),
     ] {
         GucRegistry::define_int_guc(
@@ -46,6 +52,7 @@ pub fn quota(thing: Thing) -> Option<i64> {
         Thing::KnowledgeBases => &KNOWLEDGE_BASES,
         Thing::AttachedTables => &ATTACHED_TABLES,
         Thing::MetadataIndexes => &METADATA_INDEXES,
+        Thing::MemoryEntries => &MEMORY_ENTRIES,
     };
     Some(i64::from(setting.get())).filter(|most| *most >= 0)
 }

@@ -60,6 +60,7 @@ fn set_quota(
     tokens_per_day: default!(Option<i64>, "NULL"),
     attached_tables: default!(Option<i64>, "NULL"),
     metadata_indexes: default!(Option<i64>, "NULL"),
+    memory_entries: default!(Option<i64>, "NULL"),
 ) -> Result<(), ErrorReport> {
     reported(|| {
         let quota = Quota {
@@ -70,6 +71,7 @@ fn set_quota(
             tokens_per_day,
             attached_tables,
             metadata_indexes,
+            memory_entries,
         };
         set_quota::set_quota(required("tenant", tenant)?, quota)
     })

@@ -19,6 +19,16 @@ thread_local! {
     /// What the tenant has as far as this transaction knows. The transaction has locked the tenant's quota,
     /// so no other can add to it.
     static KNOWN: RefCell<Option<LockedVolume>> = const { RefCell::new(None) };
+    /// The number of things of which this transaction has added some, in the same way.
+    static COUNTED: RefCell<Option<CountedThings>> = const { RefCell::new(None) };
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct CountedThings {
+    epoch: u64,
+    tenant_id: String,
+    thing: Thing,
+    used: i64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -150,6 +160,49 @@ pub fn check(tenant_id: &str, thing: Thing) -> Result<()> {
     }
 }
 
+/// The things of a kind that a tenant may add. Until the transaction ends, no other adds any.
+pub struct Room {
+    tenant_id: String,
+    thing: Thing,
+    allowed: i64,
+}
+
+impl Room {
+    /// Returns None if there is no limit to observe. Waits for other transactions that add things of this
+    /// tenant.
+    pub fn begin(tenant_id: &str, thing: Thing) -> Option<Room> {
+        let allowed = allowed(tenant_id, thing)?;
+        advisory::lock(&lock_name(tenant_id));
+        Some(Room { tenant_id: tenant_id.to_string(), thing, allowed })
+    }
+
+    /// Returns an error if the tenant has too many now that this many were added; the transaction must be
+    /// aborted in that case. A transaction that adds some again and again counts once. Must run as the owner.
+    pub fn take(self, added: i64) -> Result<()> {
+        if added == 0 {
+            return Ok(());
+        }
+        let Room { tenant_id, thing, allowed } = self;
+        let epoch = txn::epoch();
+        let known = COUNTED.with_borrow(|counted| {
+            let is_same =
+                |c: &&CountedThings| c.epoch == epoch && c.tenant_id == tenant_id && c.thing == thing;
+            counted.as_ref().filter(is_same).map(|counted| counted.used.saturating_add(added))
+        });
+        let used = match known {
+            Some(known) if known <= allowed => known,
+            // Some may have been deleted since.
+            _ => quotas::count(&tenant_id, thing, allowed.saturating_add(added).saturating_add(1))?,
+        };
+        if used > allowed {
+            let shortage = Shortage { what: thing.name(), allowed, used: used - added, needed: added };
+            return Err(Error::Quota { tenant: tenant_id, shortage });
+        }
+        COUNTED.set(Some(CountedThings { epoch, tenant_id, thing, used }));
+        Ok(())
+    }
+}
+
 /// Moves a knowledge base from one tenant to another. Returns an error if the new owner exceeds its quota
 /// then; the transaction must be aborted in that case. Must run as the owner.
 pub fn moving(from: &str, to: &str, kb_no: i64, work: impl FnOnce() -> Result<()>) -> Result<()> {
@@ -175,7 +228,8 @@ pub fn moving(from: &str, to: &str, kb_no: i64, work: impl FnOnce() -> Result<()
     if let Some(shortage) = quotas::of(to).and_then(|quota| quota.shortage(before, more)) {
         return error(shortage);
     }
-    for thing in [Thing::KnowledgeBases, Thing::AttachedTables, Thing::MetadataIndexes] {
+    for thing in [Thing::KnowledgeBases, Thing::AttachedTables, Thing::MetadataIndexes, Thing::MemoryEntries]
+    {
         let Some(allowed) = allowed(to, thing) else { continue };
         let used = quotas::count(to, thing, allowed.saturating_add(1))?;
         if used > allowed {

@@ -33,6 +33,7 @@ pub fn set_quota(tenant: &str, wanted: Quota) -> Result<()> {
         ("tokens_per_day", wanted.tokens_per_day),
         ("attached_tables", wanted.attached_tables),
         ("metadata_indexes", wanted.metadata_indexes),
+        ("memory_entries", wanted.memory_entries),
     ];
     for (argument, limit) in limits {
         if let Some(limit) = limit.filter(|limit| *limit < 0) {

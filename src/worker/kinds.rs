@@ -5,6 +5,7 @@ use crate::documents::work::DocumentWork;
 use crate::filters::upkeep::MetadataIndexes;
 use crate::keyword::upkeep::KeywordIndex;
 use crate::knowledge_bases::upkeep::BuildUpkeep;
+use crate::memory::upkeep::AccessCounts;
 use crate::models::upkeep::QueryUsage;
 use crate::query::upkeep::QueryLog;
 use crate::sources::upkeep::Schedule;
@@ -32,10 +33,11 @@ pub struct Upkeeps {
     query_log: QueryLog,
     query_usage: QueryUsage,
     schedule: Schedule,
+    access_counts: AccessCounts,
 }
 
 impl Upkeeps {
-    pub fn all(&mut self) -> [&mut dyn Upkeep; 9] {
+    pub fn all(&mut self) -> [&mut dyn Upkeep; 10] {
         [
             &mut self.builds,
             &mut self.unused_tables,
@@ -46,6 +48,7 @@ impl Upkeeps {
             &mut self.query_log,
             &mut self.query_usage,
             &mut self.schedule,
+            &mut self.access_counts,
         ]
     }
     /// Vectors were written to the table of a build, which may want an index now.

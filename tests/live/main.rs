@@ -82,6 +82,7 @@ mod tables;
 mod tails;
 mod tenants;
 mod together;
+mod tools;
 mod upgrade;
 mod vectors;
 mod waiting;

@@ -180,7 +180,8 @@ fn what_is_superseded_is_history_that_as_of_answers() {
 #[test]
 fn scores_decay_with_the_days_since_the_last_access() {
     let (_cluster, mut db) = crate::connected!();
-    with_memory(&mut db, "{}");
+    // Recalls count no accesses, so that the age of an entry is known.
+    with_memory(&mut db, r#"{"retrieval": {"count_accesses": false}}"#);
     let id = remember(&mut db, "likes tea", ", 'u'");
     db.wait("m");
     let age = |db: &mut Db, days: i32| {
@@ -210,12 +211,12 @@ fn scores_decay_with_the_days_since_the_last_access() {
     );
     // Without decay the age is nothing.
     age(&mut db, 100);
-    db.run(r#"SELECT kb.alter_memory('m', '{"decay": {"enabled": false}, "retention": {"auto_archive_days": null}}')"#);
+    db.run(r#"SELECT kb.alter_memory('m', '{"retrieval": {"count_accesses": false}, "decay": {"enabled": false}, "retention": {"auto_archive_days": null}}')"#);
     assert!(score(&mut db, "").unwrap() > 0.999);
     age(&mut db, 10_000);
     assert!(score(&mut db, "").unwrap() > 0.999);
     // The newer of two that are equally similar comes first.
-    db.run("SELECT kb.alter_memory('m', '{}')");
+    db.run(r#"SELECT kb.alter_memory('m', '{"retrieval": {"count_accesses": false}}')"#);
     age(&mut db, 60);
     remember(&mut db, "tea likes", ", 'u'");
     db.wait("m");
@@ -391,7 +392,7 @@ fn a_search_by_index_leaves_out_what_does_not_hold_and_what_others_have() {
     let index =
         "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw%' AND i.indisvalid";
     until(LONG, "the index is there and valid", || db.count(index) >= 1);
-    for scan in ["index", "list", "join"] {
+    for scan in ["index", "list", "join", ""] {
         db.run(&format!("ALTER ROLE writer SET kb.forced_scan = '{scan}'"));
         let mut a = cluster.connect_as_tenant("writer", "a");
         assert_eq!(a.one::<String>("SHOW kb.forced_scan"), scan);
@@ -426,4 +427,208 @@ fn what_entries_have_besides_their_documents_counts_towards_a_quota() {
     a.run("SELECT kb.forget('m', subject => 'u')");
     assert!(db.one::<i64>(used) < 20);
     a.run(&format!("SELECT kb.remember('m', 'two', 'u', {})", tags(26)));
+}
+
+#[test]
+fn a_fact_names_what_said_it_until_that_is_dropped() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer; CREATE ROLE chief LOGIN IN ROLE kb_admin");
+    let mut a = cluster.connect_as_tenant("writer", "a");
+    a.run("SELECT kb.create_memory('m', 'hash'), kb.create_conversation('c'), kb.create_conversation('d')");
+    let said: String = a.one("SELECT kb.append_turn('c', 'user', 'Grüße. I prefer tea.')");
+    let parts: String = a.one(
+        r#"SELECT kb.append_turn('d', 'user', '[{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]'::jsonb)"#,
+    );
+    let turn = format!(", 'u', source_turn_id => '{said}', source_start => 7, source_end => 20");
+    let tea = remember(&mut a, "prefers tea", &turn);
+    let facts = format!(
+        r#"SELECT count(*) FROM kb.remember('m', ARRAY['{{"fact": "counts to two", "source_conversation_id": "d", "source_turn_id": "{parts}",
+           "source_start": 5, "source_end": 9}}', '{{"fact": "is polite", "source_conversation_id": "c"}}']::jsonb[])"#
+    );
+    a.run(&facts);
+    let sources = "SELECT concat_ws('|', fact, source_conversation_id, source_turn_id, source_start, source_end) FROM kb.memories
+                   ORDER BY fact";
+    let expected = [
+        format!("counts to two|d|{parts}|5|9"),
+        "is polite|c".to_string(),
+        format!("prefers tea|c|{said}|7|20"),
+    ];
+    assert_eq!(a.all::<String>(sources), expected);
+    // The first source stays, and one that is put under its id has the new one.
+    remember(&mut a, "prefers tea", ", 'u', source_conversation_id => 'd'");
+    remember(&mut a, "prefers tea", ", 'u'");
+    assert_eq!(a.all::<String>(sources), expected);
+    remember(&mut a, "prefers tea", &format!(", 'u', id => '{tea}', source_conversation_id => 'd'"));
+    assert_eq!(a.all::<String>(sources)[2], "prefers tea|d");
+    remember(&mut a, "prefers tea", &format!("{turn}, id => '{tea}'"));
+    for (rest, code) in [
+        (", source_conversation_id => 'none'", "42704"),
+        (", source_turn_id => 'turn_none'", "42704"),
+        (&*format!(", source_turn_id => '{said}', source_conversation_id => 'd'"), "22023"),
+        (&*format!(", source_turn_id => '{said}', source_start => 7, source_end => 21"), "22023"),
+        (&*format!(", source_turn_id => '{said}', source_start => 7"), "22023"),
+        (&*format!(", source_turn_id => '{said}', source_start => 7, source_end => 7"), "22023"),
+        (", source_conversation_id => 'c', source_start => 0, source_end => 1", "22023"),
+    ] {
+        a.refused(&format!("SELECT kb.remember('m', 'more'{rest})"), code);
+    }
+    // Of another tenant there is no turn, and no conversation.
+    let mut b = cluster.connect_as_tenant("writer", "b");
+    b.run("SELECT kb.create_memory('m', 'hash')");
+    b.refused(&format!("SELECT kb.remember('m', 'x', source_turn_id => '{said}')"), "42704");
+    b.refused("SELECT kb.remember('m', 'x', source_conversation_id => 'c')", "42704");
+    a.run("SELECT kb.drop_conversation('c')");
+    assert_eq!(
+        a.all::<String>(sources),
+        [&*format!("counts to two|d|{parts}|5|9"), "is polite", "prefers tea"]
+    );
+    // A fact of a conversation that is open in another transaction waits for its end.
+    let mut other = cluster.connect_as_tenant("writer", "a");
+    other.run("BEGIN; SELECT kb.remember('m', 'counts', source_conversation_id => 'd')");
+    let waiter = std::thread::spawn(move || a.run("SELECT kb.drop_conversation('d')"));
+    until(SOON, "the other session waits", || db.count("pg_locks WHERE NOT granted") > 0);
+    other.run("COMMIT");
+    waiter.join().unwrap();
+    assert_eq!(other.count("kb.memories WHERE source_conversation_id IS NULL"), 4);
+    // Conversations stay where they are when a memory moves.
+    other.run("SELECT kb.create_conversation('e'), kb.remember('m', 'moves', source_conversation_id => 'e')");
+    b.run("SELECT kb.drop_memory('m')");
+    let mut chief = cluster.connect_as_tenant("chief", "a");
+    chief.run("SELECT kb.move_knowledge_base('m', 'b')");
+    assert_eq!(b.count("kb.memories WHERE source_conversation_id IS NULL"), 5);
+}
+
+#[test]
+fn the_entries_of_a_tenant_have_a_limit_under_which_forgetting_makes_room() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer; CREATE ROLE chief LOGIN IN ROLE kb_admin");
+    assert_eq!(db.one::<String>("SHOW kb.tenant_memory_entries"), "10000");
+    db.run("ALTER DATABASE app SET kb.tenant_memory_entries = 3");
+    let mut a = cluster.connect_as_tenant("writer", "a");
+    a.run("SELECT kb.create_memory('m', 'hash'), kb.create_memory('n', 'hash')");
+    let old = remember(&mut a, "one", ", expires_at => '2020-01-01', valid_from => '2019-01-01'");
+    a.run("SELECT kb.remember('n', 'two'), kb.remember('n', 'three')");
+    // Those that are expired count, and facts that are there already do not.
+    let fault = a.refused("SELECT kb.remember('m', 'four')", "53400");
+    assert!(fault.text.contains("may have at most 3 entries of memories"), "{fault:?}");
+    assert!(fault.text.contains("It has 3; this needs 1 more."), "{fault:?}");
+    a.run("SELECT kb.remember('n', 'two', tags => '{again}')");
+    assert_eq!(a.count("kb.memories"), 3);
+    let status = "SELECT concat_ws(' ', used, allowed) FROM kb.quota_status WHERE what = 'memory_entries'";
+    assert_eq!(a.one::<String>(status), "3 3");
+    assert_eq!(a.one::<i64>(&format!("SELECT kb.forget('m', '{{{old}}}')")), 1);
+    // Many in a transaction, of which some are forgotten again.
+    a.run("BEGIN; SELECT kb.remember('m', 'four')");
+    a.run("SELECT kb.forget('n', ARRAY(SELECT id FROM kb.memories WHERE fact = 'two')); SELECT kb.remember('m', 'five'); COMMIT");
+    a.refused(r#"SELECT kb.remember('m', ARRAY['{"fact": "five"}', '{"fact": "six"}']::jsonb[])"#, "53400");
+    assert_eq!(a.all::<String>("SELECT fact FROM kb.memories ORDER BY 1"), ["five", "four", "three"]);
+    // A quota of its own, also for what is moved to it.
+    db.run("SELECT kb.set_quota('a', memory_entries => 5), kb.set_quota('b', memory_entries => 1)");
+    a.run("SELECT kb.remember('m', 'six'), kb.remember('m', 'seven')");
+    a.refused("SELECT kb.remember('m', 'eight')", "53400");
+    let mut chief = cluster.connect_as_tenant("chief", "a");
+    chief.refused("SELECT kb.move_knowledge_base('m', 'b')", "53400");
+    chief.run("SELECT kb.move_knowledge_base('n', 'b')");
+    let mut b = cluster.connect_as_tenant("writer", "b");
+    b.refused("SELECT kb.remember('n', 'one more')", "53400");
+    // Sessions at the same time do not exceed it together.
+    db.run("SELECT kb.set_quota('c', memory_entries => 1)");
+    let (mut c, mut d) = (cluster.connect_as_tenant("writer", "c"), cluster.connect_as_tenant("writer", "c"));
+    c.run("SELECT kb.create_memory('m', 'hash')");
+    c.run("BEGIN; SELECT kb.remember('m', 'first')");
+    let waiter = std::thread::spawn(move || d.refused("SELECT kb.remember('m', 'second')", "53400"));
+    until(SOON, "the other session waits", || db.count("pg_locks WHERE NOT granted") > 0);
+    c.run("COMMIT");
+    waiter.join().unwrap();
+    // The sole user of a database has no limit.
+    with_memory(&mut db, "{}");
+    db.run("SELECT count(*) FROM kb.remember('m', ARRAY(SELECT jsonb_build_object('fact', 'fact ' || n) FROM generate_series(1, 20) n))");
+    assert_eq!(db.count("kb.memories WHERE tenant_id = ''"), 20);
+}
+
+#[test]
+fn recalls_are_counted_by_the_worker_for_the_tenant_alone() {
+    let (cluster, mut db) = crate::connected!();
+    db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer; CREATE ROLE reader LOGIN IN ROLE kb_reader");
+    let mut a = cluster.connect_as_tenant("writer", "a");
+    a.run("SELECT kb.create_memory('m', 'hash')");
+    for fact in ["likes green tea", "likes black tea", "likes coffee"] {
+        remember(&mut a, fact, ", 'u', '{drink}'");
+    }
+    a.wait("m");
+    let counts = "SELECT fact || ' ' || access_count FROM kb.memories WHERE access_count > 0 ORDER BY fact";
+    // A reader only reads, and not even its transaction has to commit.
+    let mut reader = cluster.connect_as_tenant("reader", "a");
+    reader.run("BEGIN READ ONLY");
+    let found = recalled(&mut reader, "likes green tea", ", subject => 'u', max_results => 1");
+    assert_eq!(found, ["likes green tea"]);
+    recalled(&mut reader, "likes green tea", ", subject => 'u', max_results => 1");
+    reader.run("ROLLBACK");
+    assert_eq!(reader.count("kb.recall_by_tags('m', '{drink}')"), 3);
+    let all = ["likes black tea 1", "likes coffee 1", "likes green tea 3"];
+    until(LONG, "the accesses are counted", || a.all::<String>(counts) == all);
+    assert_eq!(a.count("kb.memories WHERE last_accessed_at > created_at AND last_accessed_at <= now()"), 3);
+    // A tenant to which it is shared counts none, and an entry that is dropped meanwhile is skipped.
+    a.run("SELECT kb.share('m', 'b')");
+    let mut b = cluster.connect_as_tenant("writer", "b");
+    assert_eq!(b.count("kb.recall_by_tags('m', '{drink}')"), 3);
+    a.run("SELECT kb.recall_by_tags('m', '{drink}'); SELECT kb.forget('m', ARRAY(SELECT id FROM kb.memories WHERE fact = 'likes coffee'))");
+    let rest = ["likes black tea 2", "likes green tea 4"];
+    until(LONG, "the further accesses are counted", || a.all::<String>(counts) == rest);
+    // An entry that another transaction has locked delays no other.
+    let mut other = cluster.connect_as_tenant("writer", "a");
+    other
+        .run("BEGIN; SELECT kb.touch('m', ARRAY(SELECT id FROM kb.memories WHERE fact = 'likes black tea'))");
+    a.run("SELECT kb.recall_by_tags('m', '{drink}')");
+    until(LONG, "the other is counted", || {
+        a.all::<String>(counts) == ["likes black tea 2", "likes green tea 5"]
+    });
+    other.run("COMMIT");
+    // Where recalls count nothing, an access that comes later is the next to be seen.
+    a.run(r#"SELECT kb.alter_memory('m', '{"retrieval": {"count_accesses": false}}'); SELECT kb.recall_by_tags('m', '{drink}')"#);
+    a.run("SELECT kb.alter_memory('m', '{}'); SELECT kb.recall_by_tags('m', '{drink}')");
+    until(LONG, "the last access is counted", || {
+        a.all::<String>(counts) == ["likes black tea 4", "likes green tea 6"]
+    });
+    // A recall works without the gateway, whose end loses accesses and nothing else.
+    assert_eq!(b.count("kb.memories WHERE access_count > 6"), 0);
+}
+
+#[test]
+fn twice_the_memories_cost_no_more_than_twice_to_recall_and_remember() {
+    let (_cluster, mut db) = crate::connected!();
+    db.run("SELECT kb.create_vector_db('v', 'pgvector', 384, config => '{\"min_rows\": 500}')");
+    db.run("SELECT kb.create_memory('m', 'hash', '{\"retrieval\": {\"count_accesses\": false}}', vector_db => 'v')");
+    let fill = |db: &mut Db, from: i32, to: i32| {
+        db.run(&format!(
+            "SELECT count(*) FROM kb.remember('m', ARRAY(SELECT jsonb_build_object('subject', 'u' || n % 100,
+                 'fact', 'fact ' || n || ' about ' || md5(n::text)) FROM generate_series({from}, {to}) n))"
+        ));
+        db.wait("m");
+    };
+    let buffers = |db: &mut Db, query: &str| -> i64 {
+        let plan: Vec<String> = db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
+        let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
+        shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+    };
+    fill(&mut db, 1, 3000);
+    let index =
+        "pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE '%_hnsw%' AND i.indisvalid";
+    until(LONG, "the index is there and valid", || db.count(index) >= 1);
+    let queries = [
+        "count(*) FROM kb.recall('m', 'what is fact 77 about?', subject => 'u7', min_score => 0)",
+        "count(*) FROM kb.recall('m', 'what is fact 77 about?', min_score => 0)",
+        "count(*) FROM kb.recall('m', 'what is fact 77 about?', min_score => 0, mode => 'dense')",
+        "kb.remember('m', 'fact 77 about ' || md5('77'), 'u77')",
+    ];
+    // The first ask reads catalogs, and the plans are kept.
+    let before = queries.map(|query| (buffers(&mut db, query), buffers(&mut db, query)).1);
+    fill(&mut db, 3001, 6000);
+    for (query, before) in queries.into_iter().zip(before) {
+        let after = buffers(&mut db, query);
+        println!("{query}: {before} buffers at 3,000, {after} at 6,000");
+        assert!(after < 2 * before + 100, "{query}: {before} buffers at 3,000, {after} at 6,000");
+    }
+    // All subjects are searched without a list of all entries.
+    assert!(buffers(&mut db, queries[2]) < 6000, "{}", buffers(&mut db, queries[2]));
 }

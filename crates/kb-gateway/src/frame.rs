@@ -8,7 +8,7 @@
 //! a frame, a batch, a provider's capped reply or a piece of a local model.
 
 use super::protocol::{Request, Urgency};
-use super::query_log;
+use super::{memory_accesses, query_log};
 use kb_types::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -182,10 +182,12 @@ pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
         Request::Extract { .. } => (MAX_FILE_TEXT, Urgency::Bulk),
         Request::CountTokens { texts, .. } => (vector_bytes(texts.len(), 1), Urgency::of(texts)),
         Request::TakeQuestions { .. } => (2 * query_log::PART_BYTES, Urgency::Bulk),
+        Request::TakeAccesses { .. } => (2 * memory_accesses::PART_BYTES, Urgency::Bulk),
         Request::Fetch { .. } | Request::FetchMore(_) => (MAX_PART, Urgency::Ingest),
         Request::ListObjects { .. } | Request::ReadObject { .. } => (MAX_OBJECTS, Urgency::Ingest),
         Request::TakeUsage { .. }
         | Request::LogQuestion { .. }
+        | Request::CountAccesses { .. }
         | Request::FindQuestion { .. }
         | Request::Health => (0, Urgency::Query),
     };

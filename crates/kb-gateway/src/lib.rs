@@ -27,6 +27,7 @@ pub mod file_reader;
 pub mod frame;
 mod loaded_models;
 pub mod local_models;
+mod memory_accesses;
 pub mod object_storage;
 pub mod protocol;
 pub mod provider;

@@ -59,6 +59,12 @@ pub enum Request {
     TakeQuestions { database: u32, written: u64 },
     /// Requests a question that waits for the log.
     FindQuestion { database: u32, query_id: Uuid },
+    /// Counts an access to each of these entries of a memory, at a time in microseconds since 1970, on behalf
+    /// of a tenant.
+    CountAccesses { database: u32, tenant: String, kb_no: i64, at: i64, document_ids: Vec<i64> },
+    /// Requests the accesses to memories of a database, part by part. Each part is repeated until its number
+    /// comes back in `written` (0 for none).
+    TakeAccesses { database: u32, written: u64 },
     /// Requests the number of tokens of each text, without special tokens.
     CountTokens { embedder: Embedder, texts: Vec<String> },
     /// Requests a page, or whether it has changed.
@@ -91,6 +97,7 @@ pub enum Response {
     /// The number of the last question, and the questions.
     Questions(u64, Vec<LoggedQuestion>),
     Question(Option<Box<LoggedQuestion>>),
+    Accesses(AccessPart),
     /// The request was accepted, or there is no room for it.
     Done,
     Counts(Vec<u32>),
@@ -243,6 +250,30 @@ pub struct UsageRow {
     /// The tenant of the question.
     pub tenant: String,
     pub usage: Usage,
+}
+
+/// A part of the accesses to the memories of a database. A part without any has the number 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AccessPart {
+    pub number: u64,
+    pub tenants: Vec<TenantAccesses>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TenantAccesses {
+    /// The tenant of the sessions that recalled the entries.
+    pub tenant: String,
+    pub entries: Vec<EntryAccesses>,
+}
+
+/// How often an entry of a memory was recalled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EntryAccesses {
+    pub kb_no: i64,
+    pub document_id: i64,
+    pub count: i64,
+    /// The last time, in microseconds since 1970.
+    pub at: i64,
 }
 
 /// The vectors of the texts that got one, in order, and the errors of the others.

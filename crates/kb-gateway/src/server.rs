@@ -9,6 +9,7 @@ use super::endpoint::access;
 use super::endpoint::deadline::{self, DeadlineError};
 use super::endpoint::usage::Usage;
 use super::fetch::Fetcher;
+use super::memory_accesses::MemoryAccesses;
 use super::object_storage::ObjectStorage;
 use super::protocol::{Client, EmbedReply, Health, Request, Response};
 use super::provider;
@@ -48,6 +49,7 @@ struct ServerState {
     storage: ObjectStorage,
     query_usage: Mutex<QueryUsage>,
     query_log: Mutex<QueryLog>,
+    accesses: Mutex<MemoryAccesses>,
     cache: QueryCache,
     settings: Mutex<Settings>,
     /// Tokens are counted for one request at a time.
@@ -111,6 +113,7 @@ impl Server {
                 swept.queues.forget_idle(IDLE);
                 swept.fetcher.forget_idle();
                 lock(&swept.query_log).forget_old();
+                lock(&swept.accesses).forget_old();
             }
         });
         Ok(Server { runtime: Some(runtime), state })
@@ -194,6 +197,13 @@ impl Handler for ServerState {
             Request::FindQuestion { database, query_id } => {
                 Ok(Response::Question(lock(&self.query_log).find(database, query_id).map(Box::new)))
             }
+            Request::CountAccesses { database, tenant, kb_no, at, document_ids } => {
+                lock(&self.accesses).add(database, tenant, kb_no, at, &document_ids);
+                Ok(Response::Done)
+            }
+            Request::TakeAccesses { database, written } => {
+                Ok(Response::Accesses(lock(&self.accesses).take(database, written)))
+            }
             Request::CountTokens { embedder, texts } => {
                 let whose = Whose { connection, ..Whose::default() };
                 let place = self.counting.take(Urgency::of(&texts), &whose).await;
@@ -244,6 +254,7 @@ impl ServerState {
             queues,
             query_usage: Mutex::new(QueryUsage::new()),
             query_log: Mutex::new(QueryLog::new()),
+            accesses: Mutex::new(MemoryAccesses::new()),
             cache: QueryCache::new(settings.query_cache_size),
             settings: Mutex::new(settings),
             counting: Places::new(1),

@@ -27,6 +27,8 @@ pub struct MemorySettings {
     pub half_life_days: Option<f64>,
     /// The days after which an entry that was not accessed is archived. None: never.
     pub auto_archive_days: Option<i64>,
+    /// Whether a recall counts as an access to the entries that it returns.
+    pub count_accesses: bool,
 }
 
 impl Default for MemorySettings {
@@ -37,6 +39,7 @@ impl Default for MemorySettings {
             mode: Mode::Hybrid,
             half_life_days: Some(90.0),
             auto_archive_days: Some(180),
+            count_accesses: true,
         }
     }
 }
@@ -52,6 +55,7 @@ impl MemorySettings {
             retrieval.integer("max_results", 1, MOST_RESULTS).map_or(default.max_results, |n| n as usize);
         let min_score = retrieval.number("min_score", 0.0, 1.0).unwrap_or(default.min_score);
         let mode = retrieval.named("mode").unwrap_or(default.mode);
+        let count_accesses = retrieval.boolean("count_accesses").unwrap_or(default.count_accesses);
         fields.extend(retrieval);
         let decay = fields.object("decay").unwrap_or_default();
         let mut decay = Fields::new("decay", &decay);
@@ -66,7 +70,14 @@ impl MemorySettings {
         };
         fields.extend(retention);
         let half_life_days = half_life.filter(|_| is_enabled);
-        let settings = MemorySettings { max_results, min_score, mode, half_life_days, auto_archive_days };
+        let settings = MemorySettings {
+            max_results,
+            min_score,
+            mode,
+            half_life_days,
+            auto_archive_days,
+            count_accesses,
+        };
         let problems = fields.finish();
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
     }
@@ -82,10 +93,37 @@ impl MemorySettings {
                 "max_results": self.max_results,
                 "min_score": self.min_score,
                 "mode": self.mode.name(),
+                "count_accesses": self.count_accesses,
             },
             "decay": decay,
             "retention": {"auto_archive_days": self.auto_archive_days},
         })
+    }
+}
+
+/// Where a fact was said.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Source {
+    pub conversation_id: Option<String>,
+    pub turn_id: Option<String>,
+    /// The part of the turn's text that says it, in characters: its first one, from 0 on, and the one after
+    /// its last.
+    pub start: Option<i64>,
+    pub end: Option<i64>,
+}
+
+impl Source {
+    fn problems(&self) -> Vec<String> {
+        let problem = match (self.start, self.end) {
+            (None, None) => return Vec::new(),
+            _ if self.turn_id.is_none() => "source_start: it is a place in a turn, which is missing",
+            (Some(start), Some(end)) if start >= 0 && end > start && end <= i64::from(i32::MAX) => {
+                return Vec::new();
+            }
+            (Some(_), Some(_)) => "source_end: it is not after source_start, or source_start is below 0",
+            _ => "source_start, source_end: give both or none",
+        };
+        vec![problem.to_string()]
     }
 }
 
@@ -106,6 +144,7 @@ pub struct Fact {
     pub supersedes: Option<String>,
     /// The id of the entry, which is replaced if it exists. None: the id is made of subject and fact.
     pub id: Option<String>,
+    pub source: Source,
 }
 
 impl Fact {
@@ -143,6 +182,12 @@ impl Fact {
             expires_at,
             supersedes: fields.text("supersedes"),
             id: fields.text("id"),
+            source: Source {
+                conversation_id: fields.text("source_conversation_id"),
+                turn_id: fields.text("source_turn_id"),
+                start: fields.integer("source_start", 0, i64::from(i32::MAX)),
+                end: fields.integer("source_end", 0, i64::from(i32::MAX)),
+            },
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(fact) } else { Err(problems) }
@@ -166,6 +211,7 @@ impl Fact {
             );
         }
         problems.extend(tag_problems(&self.tags));
+        problems.extend(self.source.problems());
         if self.confidence.is_some_and(|confidence| !(0.0..=1.0).contains(&confidence)) {
             problems.push("confidence: it is not between 0 and 1".into());
         }
@@ -223,6 +269,7 @@ mod tests {
         for given in [
             json!({}),
             json!({"decay": {"enabled": false}, "retention": {"auto_archive_days": null}}),
+            json!({"retrieval": {"count_accesses": false}}),
             json!({"retrieval": {"max_results": 3, "min_score": 0, "mode": "dense"}, "decay": {"half_life_days": 7}}),
         ] {
             let settings = MemorySettings::parse(&given).unwrap();
@@ -247,6 +294,25 @@ mod tests {
             ..Fact::default()
         };
         assert_eq!(fact.problems().len(), 5, "{:?}", fact.problems());
+    }
+
+    #[test]
+    fn a_span_is_a_part_of_a_turn() {
+        let problems = |turn_id: Option<&str>, start, end| {
+            let source = Source { conversation_id: None, turn_id: turn_id.map(str::to_string), start, end };
+            source.problems().len()
+        };
+        assert_eq!(problems(None, None, None) + problems(Some("t"), None, None), 0);
+        assert_eq!(problems(Some("t"), Some(0), Some(1)), 0);
+        let wrong = [
+            (Some(1), Some(1)),
+            (Some(-1), Some(1)),
+            (Some(1), None),
+            (None, Some(1)),
+            (Some(0), Some(i64::MAX)),
+        ];
+        assert!(wrong.iter().all(|(start, end)| problems(Some("t"), *start, *end) == 1));
+        assert_eq!(problems(None, Some(0), Some(1)), 1);
     }
 
     #[test]

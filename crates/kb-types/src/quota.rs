@@ -15,6 +15,8 @@ pub struct Quota {
     pub tokens_per_day: Option<i64>,
     pub attached_tables: Option<i64>,
     pub metadata_indexes: Option<i64>,
+    /// The most entries of all memories.
+    pub memory_entries: Option<i64>,
 }
 
 /// Things that cost the server, or all its users together, so that their number is limited for every tenant
@@ -25,6 +27,8 @@ pub enum Thing {
     AttachedTables,
     /// Indexed keys of metadata with their types, counted once for all knowledge bases.
     MetadataIndexes,
+    /// Entries of memories, also those that are archived, expired or superseded.
+    MemoryEntries,
 }
 
 impl Thing {
@@ -34,6 +38,7 @@ impl Thing {
             "knowledge_bases" => Some(Thing::KnowledgeBases),
             "attached_tables" => Some(Thing::AttachedTables),
             "metadata_indexes" => Some(Thing::MetadataIndexes),
+            "memory_entries" => Some(Thing::MemoryEntries),
             _ => None,
         }
     }
@@ -44,6 +49,7 @@ impl Thing {
             Thing::KnowledgeBases => "knowledge bases",
             Thing::AttachedTables => "attached tables",
             Thing::MetadataIndexes => "indexes on keys of metadata",
+            Thing::MemoryEntries => "entries of memories",
         }
     }
 }
@@ -75,6 +81,7 @@ impl Quota {
             Thing::KnowledgeBases => self.knowledge_bases,
             Thing::AttachedTables => self.attached_tables,
             Thing::MetadataIndexes => self.metadata_indexes,
+            Thing::MemoryEntries => self.memory_entries,
         }
     }
 

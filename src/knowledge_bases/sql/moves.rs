@@ -43,7 +43,9 @@ pub fn move_rows(kb_no: i64, from: &str, to: &str) -> Result<()> {
     let arguments = [Arg::Long(kb_no), Arg::Text(from), Arg::Text(to)];
     for sql in [
         "UPDATE kb.documents SET tenant_id = $3 WHERE kb_no = $1 AND tenant_id = $2",
-        "UPDATE kb.memory_entries SET tenant_id = $3 WHERE kb_no = $1 AND tenant_id = $2",
+        // Conversations stay with the tenant that had them.
+        "UPDATE kb.memory_entries SET tenant_id = $3, source_conversation_id = NULL, source_turn_id = NULL,
+             source_start = NULL, source_end = NULL WHERE kb_no = $1 AND tenant_id = $2",
         // Of two jobs for one name one is enough.
         "DELETE FROM kb.jobs j WHERE j.kb_no = $1 AND j.tenant_id = $2 AND $3 = (
              SELECT o.tenant_id FROM kb.jobs o

@@ -2,7 +2,10 @@
 
 use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::pg::row::from_row;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::sql::BY_LOOKUPS;
+use kb_gateway::protocol::TenantAccesses;
 use kb_types::error::Result;
 use pgrx::datum::TimestampWithTimeZone;
 use serde_json::Value;
@@ -28,17 +31,37 @@ pub fn of_fact(kb: &KnowledgeBase, base: &str) -> Result<Vec<SameFact>> {
     )
 }
 
+/// The subject of the entry with an id. Must run as the owner.
+pub fn subject(kb: &KnowledgeBase, id: &str) -> Result<Option<String>> {
+    setting::with(BY_LOOKUPS, || {
+        spi::write_one(
+            "SELECT e.subject FROM kb.documents d JOIN kb.memory_entries e ON e.document_id = d.document_id
+             WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3",
+            &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(id)],
+            Row::only,
+        )
+    })
+}
+
 const FACTS: &str = "pg_catalog.jsonb_to_recordset($3) AS f (
         id text, subject text, tags text[], confidence double precision, valid_from bigint, valid_to bigint,
-        expires_at bigint, replaces boolean)";
+        expires_at bigint, replaces boolean, source_conversation_id text, source_turn_id text, source_start integer,
+        source_end integer)";
 const TIME: &str = "'epoch'::timestamptz + '1 microsecond'::interval *";
 
 /// Adds entries to documents that have none, and merges the others: what is given replaces what there is, or
-/// is added to it. `facts` is an array of objects. Must run as the owner.
-pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<()> {
+/// is added to it; the first source stays. `facts` is an array of objects. Returns how many entries were
+/// added. Must run as the owner.
+pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<u64> {
     let arguments = [Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Json(facts)];
     let document = "(SELECT d.document_id FROM kb.documents d
                      WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = f.id)";
+    let source = |column: &str| {
+        let is_taken =
+            "f.replaces OR m.source_conversation_id IS NULL AND f.source_conversation_id IS NOT NULL";
+        format!("source_{column} = CASE WHEN {is_taken} THEN f.source_{column} ELSE m.source_{column} END")
+    };
+    let source = ["conversation_id", "turn_id", "start", "end"].map(source).join(", ");
     spi::execute(
         &format!(
             "UPDATE kb.memory_entries m SET
@@ -51,7 +74,9 @@ pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<()> {
                  valid_to = CASE WHEN f.replaces THEN {TIME} f.valid_to ELSE coalesce({TIME} f.valid_to, m.valid_to) END,
                  expires_at = CASE WHEN f.replaces THEN {TIME} f.expires_at
                               ELSE coalesce({TIME} f.expires_at, m.expires_at) END,
-                 superseded_by = CASE WHEN f.replaces THEN NULL ELSE m.superseded_by END
+                 superseded_by = CASE WHEN f.replaces THEN NULL ELSE m.superseded_by END,
+                 consolidated_into = CASE WHEN f.replaces THEN NULL ELSE m.consolidated_into END,
+                 {source}
              FROM (SELECT f.*, {document} AS document_id FROM {FACTS} OFFSET 0) f
              WHERE m.document_id = f.document_id"
         ),
@@ -60,14 +85,13 @@ pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<()> {
     spi::execute(
         &format!(
             "INSERT INTO kb.memory_entries (document_id, kb_no, tenant_id, subject, tags, confidence, valid_from, valid_to,
-                 expires_at)
+                 expires_at, source_conversation_id, source_turn_id, source_start, source_end)
              SELECT {document}, $1, $2, f.subject, f.tags, f.confidence, coalesce({TIME} f.valid_from, now()),
-                 {TIME} f.valid_to, {TIME} f.expires_at
+                 {TIME} f.valid_to, {TIME} f.expires_at, f.source_conversation_id, f.source_turn_id, f.source_start, f.source_end
              FROM {FACTS} ON CONFLICT (document_id) DO NOTHING"
         ),
         &arguments,
-    )?;
-    Ok(())
+    )
 }
 
 /// Ends an entry where the one that supersedes it begins. Returns false if there is no such entry of the same
@@ -100,6 +124,42 @@ pub fn touch(kb: &KnowledgeBase, ids: &[String]) -> Result<u64> {
                  SELECT e.document_id FROM kb.memory_entries e WHERE e.document_id = s.document_id FOR NO KEY UPDATE) e))",
         &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Texts(ids)],
     )
+}
+
+/// Counts accesses to entries of a tenant. Those that do not exist any more, or that another transaction has
+/// locked, are left out: the worker waits for no lock. Must run as the worker.
+pub fn count_accesses(accesses: &TenantAccesses) -> Result<()> {
+    let column =
+        |of: fn(&kb_gateway::protocol::EntryAccesses) -> i64| accesses.entries.iter().map(of).collect();
+    let kb_nos: Vec<i64> = column(|entry| entry.kb_no);
+    let document_ids: Vec<i64> = column(|entry| entry.document_id);
+    let counts: Vec<i64> = column(|entry| entry.count);
+    let times: Vec<i64> = column(|entry| entry.at);
+    let arguments = [
+        Arg::Text(&accesses.tenant),
+        Arg::Longs(&kb_nos),
+        Arg::Longs(&document_ids),
+        Arg::Longs(&counts),
+        Arg::Longs(&times),
+    ];
+    setting::with(BY_LOOKUPS, || {
+        spi::execute(
+            &format!(
+                "UPDATE kb.memory_entries m SET access_count = m.access_count + a.count,
+                     last_accessed_at = greatest(m.last_accessed_at, {TIME} a.at)
+                 FROM (SELECT u.document_id, u.count, u.at
+                       FROM pg_catalog.unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+                            AS u (kb_no, document_id, count, at)
+                       CROSS JOIN LATERAL (
+                           SELECT FROM kb.memory_entries e
+                           WHERE e.document_id = u.document_id AND e.kb_no = u.kb_no AND e.tenant_id = $1
+                           LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) e OFFSET 0) a
+                 WHERE m.document_id = a.document_id"
+            ),
+            &arguments,
+        )
+    })?;
+    Ok(())
 }
 
 /// The newest entries that have all of these tags, and hold at this time. Must run as the owner; each is then

@@ -62,6 +62,7 @@ fn quota(row: &Row) -> Result<Quota> {
         tokens_per_day: row.get("tokens_per_day")?,
         attached_tables: row.get("attached_tables")?,
         metadata_indexes: row.get("metadata_indexes")?,
+        memory_entries: row.get("memory_entries")?,
     })
 }
 
@@ -69,12 +70,13 @@ fn quota(row: &Row) -> Result<Quota> {
 pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
     spi::execute(
         "INSERT INTO kb.quotas
-             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day, attached_tables, metadata_indexes)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+             (tenant_id, bytes, documents, document_bytes, knowledge_bases, tokens_per_day, attached_tables, metadata_indexes,
+              memory_entries)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
          ON CONFLICT (tenant_id) DO UPDATE SET bytes = EXCLUDED.bytes, documents = EXCLUDED.documents,
              document_bytes = EXCLUDED.document_bytes, knowledge_bases = EXCLUDED.knowledge_bases,
              tokens_per_day = EXCLUDED.tokens_per_day, attached_tables = EXCLUDED.attached_tables,
-             metadata_indexes = EXCLUDED.metadata_indexes, is_settled = false, settle_after = NULL, updated_at = now()",
+             metadata_indexes = EXCLUDED.metadata_indexes, memory_entries = EXCLUDED.memory_entries, is_settled = false, settle_after = NULL, updated_at = now()",
         &[
             Arg::Text(tenant_id),
             Arg::LongOrNull(quota.bytes),
@@ -84,6 +86,7 @@ pub fn set(tenant_id: &str, quota: &Quota) -> Result<()> {
             Arg::LongOrNull(quota.tokens_per_day),
             Arg::LongOrNull(quota.attached_tables),
             Arg::LongOrNull(quota.metadata_indexes),
+            Arg::LongOrNull(quota.memory_entries),
         ],
     )?;
     Ok(())
@@ -226,6 +229,10 @@ pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
         Thing::KnowledgeBases => "SELECT FROM kb.knowledge_bases WHERE tenant_id = $1",
         Thing::AttachedTables => "SELECT FROM kb.sources WHERE tenant_id = $1",
         Thing::MetadataIndexes => "SELECT DISTINCT key, type FROM kb.metadata_indexes WHERE tenant_id = $1",
+        Thing::MemoryEntries => {
+            "SELECT FROM kb.memory_stores s
+             CROSS JOIN LATERAL (SELECT FROM kb.memory_entries m WHERE m.kb_no = s.kb_no) m WHERE s.tenant_id = $1"
+        }
     };
     let sql = format!("SELECT count(*) FROM ({things} LIMIT $2) t");
     let count = || spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Long(most)], Row::only::<i64>);

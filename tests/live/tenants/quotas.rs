@@ -105,6 +105,7 @@ fn a_document_and_the_number_of_knowledge_bases_are_bounded_and_said() {
             "k documents 1 5",
             "k3 documents 0 5",
             "knowledge_bases 2 2",
+            "memory_entries 0 10000",
             "metadata_indexes 0 8",
             "tokens_per_day 0 7"
         ]
@@ -427,7 +428,7 @@ fn no_tenant_takes_all_of_what_the_server_has_and_an_administrator_gives_more() 
     a.refused("SELECT kb.attach_table('k2', 'u', 'body')", FULL);
     assert_eq!(
         a.all::<String>("SELECT concat_ws(' ', what, used, allowed) FROM kb.quota_status ORDER BY 1"),
-        ["attached_tables 1 1", "knowledge_bases 3 3", "metadata_indexes 8 8"]
+        ["attached_tables 1 1", "knowledge_bases 3 3", "memory_entries 0 10000", "metadata_indexes 8 8"]
     );
     // One tenant gets more, and the sole user of a database has no limit.
     db.run("SELECT kb.set_quota('a', knowledge_bases => 4, attached_tables => 2, metadata_indexes => 9)");
