@@ -4,7 +4,7 @@ use crate::pg::{background, latch, report, wake};
 use kb_gateway::frame;
 use kb_gateway::protocol::{
     Access, Client, EmbedReply, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH, Urgency,
-    UsagePart, Vectors,
+    UsagePart, Vectors, WantedSummary,
 };
 use kb_types::error::{Error, Result};
 use kb_types::extraction::File;
@@ -175,12 +175,12 @@ impl Connection {
 
 thread_local! {
     static KEPT: RefCell<Option<Connection>> = const { RefCell::new(None) };
-    /// The time until which no question is sent to the gateway for the log, because the gateway took none.
-    static LOG_RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// The time until which the gateway is told nothing, because it did not take what it was told.
+    static TELLING_RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// How long no question is sent to a gateway that took none.
-const LOG_REST: Duration = Duration::from_secs(10);
+/// How long a gateway that took nothing is told nothing.
+const TELLING_REST: Duration = Duration::from_secs(10);
 
 /// Makes one request over this session's kept connection. The connection is taken out while it is used, so
 /// that a cancel or an error closes it and no old answer can stay in it.
@@ -357,25 +357,33 @@ pub fn take_usage(booked: u64, timeout: Duration) -> Result<UsagePart> {
     }
 }
 
-/// Sends a question to the gateway for the log, without waiting: a gateway that does not run or does not read
-/// delays no question. Returns false if the question was not sent.
+/// Sends a question to the gateway for the log. Returns false if it was not sent.
 pub fn log_question(question: LoggedQuestion) -> bool {
-    if LOG_RESTS.get().is_some_and(|until| Instant::now() < until) {
+    tell(&Request::LogQuestion { database: this_client("", 0).database, question: Box::new(question) })
+}
+
+/// Says that a summary is wanted. Returns false if that was not sent.
+pub fn want_summary(wanted: WantedSummary) -> bool {
+    tell(&Request::WantSummary { database: this_client("", 0).database, wanted })
+}
+
+/// Sends a request without waiting for an answer: a gateway that does not run or does not read delays no
+/// question. Returns false if the request was not sent.
+fn tell(request: &Request) -> bool {
+    if TELLING_RESTS.get().is_some_and(|until| Instant::now() < until) {
         return false;
     }
-    let database = this_client("", 0).database;
     let kept = KEPT.take().and_then(|mut kept| kept.drop_answers().then_some(kept));
     let Some(mut connection) = kept.or_else(|| Connection::try_open().ok()) else {
         // The next question will find it running.
         wake::start_gateway();
         return false;
     };
-    let is_sent = connection.send(&Request::LogQuestion { database, question: Box::new(question) }).is_ok()
-        && connection.outgoing.is_empty();
+    let is_sent = connection.send(request).is_ok() && connection.outgoing.is_empty();
     // A connection with half a request in it is closed. If a gateway does not accept connections, connect()
     // waits once there are many.
     KEPT.set(is_sent.then_some(connection));
-    LOG_RESTS.set((!is_sent).then(|| Instant::now() + LOG_REST));
+    TELLING_RESTS.set((!is_sent).then(|| Instant::now() + TELLING_REST));
     is_sent
 }
 
@@ -384,6 +392,14 @@ pub fn log_question(question: LoggedQuestion) -> bool {
 pub fn take_questions(written: u64, timeout: Duration) -> Result<(u64, Vec<LoggedQuestion>)> {
     match ask(&Request::TakeQuestions { database: this_client("", 0).database, written }, timeout)? {
         Response::Questions(number, questions) => Ok((number, questions)),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Some of the summaries that are wanted in this database. The gateway does not return them again.
+pub fn take_wanted_summaries(timeout: Duration) -> Result<Vec<WantedSummary>> {
+    match ask(&Request::TakeWantedSummaries { database: this_client("", 0).database }, timeout)? {
+        Response::WantedSummaries(wanted) => Ok(wanted),
         other => Err(unexpected(other)),
     }
 }

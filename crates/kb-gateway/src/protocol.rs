@@ -59,6 +59,10 @@ pub enum Request {
     TakeQuestions { database: u32, written: u64 },
     /// Requests a question that waits for the log.
     FindQuestion { database: u32, query_id: Uuid },
+    /// Stores that a summary is wanted, until a worker takes it.
+    WantSummary { database: u32, wanted: WantedSummary },
+    /// Requests some of the summaries that are wanted in a database. They are not stored any longer.
+    TakeWantedSummaries { database: u32 },
     /// Requests the number of tokens of each text, without special tokens.
     CountTokens { embedder: Embedder, texts: Vec<String> },
     /// Requests a page, or whether it has changed.
@@ -91,6 +95,7 @@ pub enum Response {
     /// The number of the last question, and the questions.
     Questions(u64, Vec<LoggedQuestion>),
     Question(Option<Box<LoggedQuestion>>),
+    WantedSummaries(Vec<WantedSummary>),
     /// The request was accepted, or there is no room for it.
     Done,
     Counts(Vec<u32>),
@@ -210,6 +215,16 @@ pub struct LoggedQuestion {
     /// The ids of the first chunks, in order.
     pub chunk_ids: Vec<Uuid>,
     pub duration_ms: f64,
+}
+
+/// A summary of a conversation that a window lacked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WantedSummary {
+    pub tenant: String,
+    pub conversation_id: String,
+    /// The subject and the version of the request, as in kb.chat_requests.
+    pub subject: String,
+    pub version: i64,
 }
 
 /// The client of a request.

@@ -18,6 +18,7 @@ use super::request_memory::Reservation;
 use super::rerank::Question;
 use super::services::{Caller, Services};
 use super::turns::{Urgency, Whose};
+use super::wanted_summaries::WantedSummaries;
 use crate::local_models::Models;
 use crate::semaphore::Places;
 use kb_text::tokenizer::Tokenizer;
@@ -48,6 +49,7 @@ struct ServerState {
     storage: ObjectStorage,
     query_usage: Mutex<QueryUsage>,
     query_log: Mutex<QueryLog>,
+    wanted_summaries: Mutex<WantedSummaries>,
     cache: QueryCache,
     settings: Mutex<Settings>,
     /// Tokens are counted for one request at a time.
@@ -111,6 +113,7 @@ impl Server {
                 swept.queues.forget_idle(IDLE);
                 swept.fetcher.forget_idle();
                 lock(&swept.query_log).forget_old();
+                lock(&swept.wanted_summaries).forget_old();
             }
         });
         Ok(Server { runtime: Some(runtime), state })
@@ -194,6 +197,13 @@ impl Handler for ServerState {
             Request::FindQuestion { database, query_id } => {
                 Ok(Response::Question(lock(&self.query_log).find(database, query_id).map(Box::new)))
             }
+            Request::WantSummary { database, wanted } => {
+                lock(&self.wanted_summaries).add(database, wanted);
+                Ok(Response::Done)
+            }
+            Request::TakeWantedSummaries { database } => {
+                Ok(Response::WantedSummaries(lock(&self.wanted_summaries).take(database)))
+            }
             Request::CountTokens { embedder, texts } => {
                 let whose = Whose { connection, ..Whose::default() };
                 let place = self.counting.take(Urgency::of(&texts), &whose).await;
@@ -244,6 +254,7 @@ impl ServerState {
             queues,
             query_usage: Mutex::new(QueryUsage::new()),
             query_log: Mutex::new(QueryLog::new()),
+            wanted_summaries: Mutex::default(),
             cache: QueryCache::new(settings.query_cache_size),
             settings: Mutex::new(settings),
             counting: Places::new(1),
