@@ -65,7 +65,8 @@ DO $$
 DECLARE
     t text;
 BEGIN
-    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback', 'conversations', 'turns'] LOOP
+    FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback', 'conversations', 'turns', 'summaries',
+            'chat_requests'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format(

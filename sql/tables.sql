@@ -1052,6 +1052,7 @@ CREATE TABLE kb.turns (
     tool_calls      jsonb,
     tool_call_id    text,
     token_count     integer NOT NULL CHECK (token_count >= 0),
+    total_tokens    bigint NOT NULL CHECK (total_tokens >= token_count),
     usage           jsonb,
     metadata        jsonb NOT NULL DEFAULT '{}',
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -1073,11 +1074,64 @@ COMMENT ON COLUMN kb.turns.turn_no IS 'The number of the turn, in the order in w
 COMMENT ON COLUMN kb.turns.parent_id IS 'The turn before; NULL for a turn that begins a conversation.';
 COMMENT ON COLUMN kb.turns.branch_no IS 'The branch: the first turn that follows a turn has the same branch, and each further one begins another.';
 COMMENT ON COLUMN kb.turns.depth IS 'The number of the turn along its branch and the branches before it, from 1.';
+COMMENT ON COLUMN kb.turns.total_tokens IS 'The tokens of the turn and of all turns before it.';
 COMMENT ON COLUMN kb.turns.tool_call_id IS 'For role tool: the id of the tool call of which this is the result.';
 SELECT pg_catalog.pg_extension_config_dump('kb.conversations', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.turns', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.turn_no_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.branch_no_seq', '');
+-- A summary is that of a turn and all turns before it. Older ones are kept, because branches can begin there.
+CREATE TABLE kb.summaries (
+    tenant_id        text NOT NULL DEFAULT kb.current_tenant(),
+    summarized_up_to text NOT NULL,
+    conversation_id  text NOT NULL,
+    -- The place of the turn.
+    branch_no        bigint NOT NULL,
+    depth            bigint NOT NULL,
+    content          text NOT NULL CHECK (content <> ''),
+    token_count      integer NOT NULL CHECK (token_count >= 0),
+    llm              text NOT NULL,
+    created_at       timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (summarized_up_to, tenant_id),
+    UNIQUE (branch_no, depth),
+    FOREIGN KEY (summarized_up_to, tenant_id) REFERENCES kb.turns (id, tenant_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.summaries IS 'Summaries of conversations, each of the turns up to one. Changed by the worker; deleted with the turn.';
+COMMENT ON COLUMN kb.summaries.summarized_up_to IS 'The id of the last turn that the summary covers.';
+COMMENT ON COLUMN kb.summaries.llm IS 'The chat model that made the summary.';
+SELECT pg_catalog.pg_extension_config_dump('kb.summaries', '');
+-- What the worker will ask chat models beside jobs. subject: what a request is about; at most one request of a
+-- kind waits for a subject. Who makes a request again for a subject that has one locks it, so that the worker
+-- does not finish it without seeing what was written with it.
+CREATE SEQUENCE kb.chat_request_no_seq;
+CREATE TABLE kb.chat_requests (
+    request_no      bigint PRIMARY KEY DEFAULT nextval('kb.chat_request_no_seq'),
+    tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
+    kind            text NOT NULL CHECK (kind IN ('extraction', 'summary')),
+    subject         text NOT NULL,
+    conversation_id text NOT NULL,
+    due_at          timestamptz NOT NULL DEFAULT now(),
+    attempts        integer NOT NULL DEFAULT 0,
+    error           text,
+    failed_at       timestamptz,
+    -- How far the subject had come when the request failed. It is made again when that has changed.
+    failed_version  bigint,
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (subject, kind, tenant_id),
+    FOREIGN KEY (conversation_id, tenant_id) REFERENCES kb.conversations (id, tenant_id) ON DELETE CASCADE
+);
+ALTER SEQUENCE kb.chat_request_no_seq OWNED BY kb.chat_requests.request_no;
+CREATE INDEX chat_requests_conversation_id ON kb.chat_requests (conversation_id, tenant_id);
+CREATE INDEX chat_requests_due_at ON kb.chat_requests (due_at) WHERE failed_at IS NULL;
+CREATE INDEX chat_requests_tenant_id ON kb.chat_requests (tenant_id, due_at) WHERE failed_at IS NULL;
+COMMENT ON TABLE kb.chat_requests IS 'What the worker will ask chat models about conversations, and what it asked in vain.';
+COMMENT ON COLUMN kb.chat_requests.kind IS 'summary: a summary of the turns that have left the window. extraction: facts for a memory.';
+COMMENT ON COLUMN kb.chat_requests.subject IS 'For a summary, the branch, and if the window ended before the last turn of the branch, the depth where it did.';
+COMMENT ON COLUMN kb.chat_requests.due_at IS 'When the worker asks, or asks again after an error.';
+COMMENT ON COLUMN kb.chat_requests.error IS 'The last error.';
+COMMENT ON COLUMN kb.chat_requests.failed_at IS 'When the request was given up; NULL if it waits.';
+SELECT pg_catalog.pg_extension_config_dump('kb.chat_requests', '');
+SELECT pg_catalog.pg_extension_config_dump('kb.chat_request_no_seq', '');
 -- Bindings name knowledge bases, which need not exist, so there is no foreign key.
 CREATE SEQUENCE kb.binding_no_seq;
 CREATE TABLE kb.bindings (
@@ -1122,6 +1176,8 @@ ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUM
     ALTER COLUMN source_conversation_id SET STATISTICS 0, ALTER COLUMN source_turn_id SET STATISTICS 0;
 ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0;
 ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role SET STATISTICS 0, ALTER COLUMN tool_call_id SET STATISTICS 0;
+ALTER TABLE kb.summaries ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN llm SET STATISTICS 0;
+ALTER TABLE kb.chat_requests ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,
     ALTER COLUMN fallback SET STATISTICS 0, ALTER COLUMN inject_as SET STATISTICS 0;
 

@@ -5,6 +5,7 @@
 
 mod bindings;
 mod builds;
+mod chat_requests;
 mod conversations;
 mod documents;
 mod evaluate;

@@ -18,8 +18,15 @@ SELECT content FROM kb.window('cv');
 SELECT depth, role, parent_id IS NULL, usage, metadata FROM kb.turns WHERE conversation_id = 'cv' ORDER BY branch_no, depth;
 SELECT kb.alter_conversation('cv', settings => '{"tokenizer": "gpt-4o", "token_threshold": 100}');
 SELECT kb.alter_conversation('cv', NULL, NULL, NULL);
+SELECT kb.wait_for_summary('cv');
+SELECT count(*) FILTER (WHERE is_summary), count(*) FROM kb.window('cv');
+SELECT count(*) FROM kb.summaries, kb.chat_requests;
 SELECT title, settings, metadata FROM kb.conversations WHERE id = 'cv';
 -- What is wrong is refused.
+SELECT try($$SELECT kb.create_conversation('s', settings => '{"window_size": 0, "summary": {"strategy": "lazy", "max_tokens": 0}}')$$);
+SELECT try($$SELECT kb.create_conversation('s', settings => '{"summary": {"strategy": "eager", "llm": "none"}}')$$);
+SELECT try($$SELECT kb.wait_for_summary('none', 1)$$);
+SELECT try($$SELECT kb.wait_for_summary('cv', -1)$$);
 SELECT try($$SELECT kb.create_conversation('cv')$$);
 SELECT try($$SELECT kb.create_conversation('turn_x', settings => '{"token_threshold": 0, "tokenizer": "x", "speed": 1}', metadata => '[]')$$);
 SELECT try($$SELECT kb.alter_conversation('none', 'x')$$);

@@ -1,12 +1,14 @@
 //! kb.create_conversation, kb.alter_conversation and kb.drop_conversation.
 
+use crate::chat_requests::requests;
 use crate::conversations::sql::conversations::{self, Properties};
+use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::tenants::bindings;
 use kb_text::tokenizer::is_tiktoken;
 use kb_types::conversation::{CONVERSATION_PREFIX, ConversationSettings, TURN_PREFIX};
 use kb_types::error::{Error, ObjectKind, Result};
-use kb_types::{Json, id, sizes};
+use kb_types::{Json, ServiceKind, id, sizes};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -46,7 +48,11 @@ pub fn alter_conversation(id: &str, wanted: WantedConversation) -> Result<()> {
         settings: settings.as_ref(),
         metadata: wanted.metadata.as_ref(),
     };
-    as_owner(|| conversations::update(&tenant, id, &properties))
+    as_owner(|| {
+        conversations::update(&tenant, id, &properties)?;
+        // What failed under the former settings is tried again.
+        if settings.is_some() { requests::renew(&tenant, id) } else { Ok(()) }
+    })
 }
 
 /// Drops a conversation of the session's tenant with its turns.
@@ -72,6 +78,13 @@ fn check(id: &str, wanted: &WantedConversation) -> Result<Option<Value>> {
             "settings.tokenizer: \"{}\" is not an OpenAI model or encoding that tiktoken knows",
             sizes::cut(tokenizer, id::MAX_BYTES)
         ));
+    }
+    let llm = settings.as_ref().and_then(|settings| settings.summary.llm.as_ref());
+    if let Some(llm) = llm
+        && services::find(ServiceKind::Llm, llm)?.is_none()
+    {
+        let llm = sizes::cut(llm, id::MAX_BYTES);
+        problems.push(format!("settings.summary.llm: llm \"{llm}\" does not exist"));
     }
     if let Some(metadata) = &wanted.metadata
         && !metadata.is_object()

@@ -6,6 +6,7 @@ use crate::pg::function_arguments::{json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
 use kb_types::Json;
+use kb_types::conversation::TurnRole;
 use kb_types::error::Result;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -128,6 +129,7 @@ fn window(
             name!(tool_call_id, Option<String>),
             name!(token_count, i32),
             name!(is_cut, bool),
+            name!(is_summary, bool),
         ),
     >,
     ErrorReport,
@@ -135,10 +137,26 @@ fn window(
     reported(|| {
         let window = crate::conversations::window::window(required("id", id)?, max_tokens)?;
         let is_cut = window.is_cut;
-        Ok(TableIterator::new(window.turns.into_iter().zip(1..).map(move |(turn, ordinal)| {
+        let summary = window.summary.map(|summary| {
+            let content = Some(Jsonb(Json::of_text(&summary.content)));
+            let (id, role) = (summary.summarized_up_to, TurnRole::System.name().to_string());
+            (id, role, content, None, None, summary.token_count, is_cut, true)
+        });
+        let turns = window.turns.into_iter().map(move |turn| {
             let (content, tool_calls) = (turn.content.map(Jsonb), turn.tool_calls.map(Jsonb));
             let (id, role, token_count) = (turn.id, turn.role, turn.token_count);
-            (ordinal, id, role, content, tool_calls, turn.tool_call_id, token_count, is_cut)
-        })))
+            (id, role, content, tool_calls, turn.tool_call_id, token_count, is_cut, false)
+        });
+        let rows = summary.into_iter().chain(turns).zip(1..);
+        Ok(TableIterator::new(rows.map(
+            |((id, role, content, calls, call, tokens, is_cut, is_summary), n)| {
+                (n, id, role, content, calls, call, tokens, is_cut, is_summary)
+            },
+        )))
     })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn wait_for_summary(id: Option<&str>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
+    reported(|| crate::conversations::wait_for_summary::wait_for_summary(required("id", id)?, timeout))
 }

@@ -5,12 +5,14 @@
 
 use crate::conversations::sql::conversations;
 use crate::conversations::sql::turns::{self, StoredTurn};
+use crate::conversations::summary;
 use crate::pg::report;
 use crate::pg::role::as_owner;
 use crate::tenants::bindings;
 use kb_text::tokenizer::Tokenizer;
 use kb_types::conversation::{
-    TURN_PREFIX, TurnRole, estimated_tokens, read_content, tokens_of_parts, tool_calls_problem,
+    SummaryStrategy, TURN_PREFIX, TurnRole, estimated_tokens, read_content, tokens_of_parts,
+    tool_calls_problem,
 };
 use kb_types::error::{Error, Result};
 use kb_types::named::Named;
@@ -48,7 +50,7 @@ pub fn append_turn(conversation_id: &str, new: &NewTurn) -> Result<String> {
     texts.extend(new.tool_calls.as_ref().map(Json::as_str));
     let turn_id = format!("{TURN_PREFIX}{}", Uuid::now_v7().simple());
     as_owner(|| {
-        let locked = conversations::lock(tenant_id, conversation_id)?;
+        let settings = conversations::lock(tenant_id, conversation_id)?;
         let parent_id = match &new.parent_id {
             Some(parent_id) => Some(parent_id.clone()),
             None => turns::last(tenant_id, conversation_id)?,
@@ -68,23 +70,32 @@ pub fn append_turn(conversation_id: &str, new: &NewTurn) -> Result<String> {
         check_answer(tenant_id, parent_id, new)?;
         let token_count = match new.token_count {
             Some(given) => given,
-            None => count(locked.tokenizer.as_deref(), &texts, others)?,
+            None => count(settings.tokenizer.as_deref(), &texts, others)?,
         };
-        turns::insert(&StoredTurn {
+        let total_tokens = parent.as_ref().map_or(0, |parent| parent.total_tokens) + i64::from(token_count);
+        let depth = parent.as_ref().map_or(1, |parent| parent.depth + 1);
+        let branch_no = turns::insert(&StoredTurn {
             tenant_id,
             id: &turn_id,
             conversation_id,
             parent_id,
             branch_no: parent.as_ref().filter(|parent| !parent.has_next).map(|parent| parent.branch_no),
-            depth: parent.as_ref().map_or(1, |parent| parent.depth + 1),
+            depth,
             role,
             content: new.content.as_ref(),
             tool_calls: new.tool_calls.as_ref(),
             tool_call_id: new.tool_call_id.as_deref(),
             token_count,
+            total_tokens,
             usage: new.usage.as_ref(),
             metadata: new.metadata.as_ref(),
-        })
+        })?;
+        if settings.summary.strategy == SummaryStrategy::Eager && total_tokens > settings.token_threshold {
+            let before = parent.as_ref().map(|parent| (parent.branch_no, parent.depth));
+            let end = summary::End { conversation_id, branch_no, depth, total_tokens, is_last: true };
+            summary::make_after_turn(tenant_id, &settings, &end, before)?;
+        }
+        Ok(())
     })?;
     Ok(turn_id)
 }
@@ -161,7 +172,7 @@ fn check_answer(tenant_id: &str, parent_id: Option<&str>, new: &NewTurn) -> Resu
 }
 
 /// The tokens of a turn.
-fn count(tokenizer: Option<&str>, texts: &[&str], others: usize) -> Result<i32> {
+pub fn count(tokenizer: Option<&str>, texts: &[&str], others: usize) -> Result<i32> {
     let tokens = match tokenizer {
         None => estimated_tokens(texts, others),
         Some(name) => {

@@ -4,7 +4,7 @@ use crate::pg::{background, latch, report, wake};
 use kb_gateway::frame;
 use kb_gateway::protocol::{
     Access, AccessPart, Client, EmbedReply, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH,
-    Urgency, UsagePart, Vectors,
+    Urgency, UsagePart, Vectors, WantedSummary,
 };
 use kb_types::error::{Error, Result};
 use kb_types::extraction::File;
@@ -378,6 +378,11 @@ pub fn take_accesses(written: u64, timeout: Duration) -> Result<AccessPart> {
     }
 }
 
+/// Says that a summary is wanted. Returns false if that was not sent.
+pub fn want_summary(wanted: WantedSummary) -> bool {
+    tell(&Request::WantSummary { database: this_client("", 0).database, wanted })
+}
+
 /// Sends a request without waiting for an answer: a gateway that does not run or does not read delays no
 /// question. Returns false if the request was not sent.
 fn tell(request: &Request) -> bool {
@@ -403,6 +408,14 @@ fn tell(request: &Request) -> bool {
 pub fn take_questions(written: u64, timeout: Duration) -> Result<(u64, Vec<LoggedQuestion>)> {
     match ask(&Request::TakeQuestions { database: this_client("", 0).database, written }, timeout)? {
         Response::Questions(number, questions) => Ok((number, questions)),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// Some of the summaries that are wanted in this database. The gateway does not return them again.
+pub fn take_wanted_summaries(timeout: Duration) -> Result<Vec<WantedSummary>> {
+    match ask(&Request::TakeWantedSummaries { database: this_client("", 0).database }, timeout)? {
+        Response::WantedSummaries(wanted) => Ok(wanted),
         other => Err(unexpected(other)),
     }
 }

@@ -71,7 +71,7 @@ pub fn drop(kind: ServiceKind, id: &str) -> Result<()> {
     refuse_seeded(&services::get(kind, id)?, "dropped")?;
     let by = match kind {
         ServiceKind::Embedder | ServiceKind::Reranker | ServiceKind::Extractor => "knowledge bases",
-        ServiceKind::Llm => "rerankers or knowledge bases",
+        ServiceKind::Llm => "rerankers, knowledge bases, memories or conversations",
     };
     as_owner(|| match services::is_used(kind, id)? {
         false => services::delete(kind, id),

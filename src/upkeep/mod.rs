@@ -36,6 +36,11 @@ pub trait Upkeep {
         Ok(false)
     }
 
+    /// Whether it waits for something outside the database that it would have to ask for again.
+    fn is_under_way(&self) -> bool {
+        false
+    }
+
     /// Whether it did something since this was last asked after which more is likely to come: an idle worker
     /// stays as long as after a document.
     fn take_moved(&mut self) -> bool {

@@ -1,6 +1,8 @@
 //! All that the worker does, by room: the one place where a kind of work, a feed and an upkeep are named.
 //! Upkeeps are run in this order.
 
+use crate::chat_requests::upkeep::ChatRequests;
+use crate::conversations::summaries::Summaries;
 use crate::documents::work::DocumentWork;
 use crate::filters::upkeep::MetadataIndexes;
 use crate::keyword::upkeep::KeywordIndex;
@@ -21,8 +23,12 @@ pub fn works() -> Vec<Box<dyn Work>> {
     vec![Box::new(DocumentWork::new(vec![Box::new(RowFeed::default())])), Box::new(SourceWork::default())]
 }
 
+/// What chat models are asked beside jobs: a line for each kind of request.
+fn chat_requests() -> ChatRequests {
+    ChatRequests::new(vec![Box::new(Summaries::default())])
+}
+
 /// What is done beside jobs.
-#[derive(Default)]
 pub struct Upkeeps {
     builds: BuildUpkeep,
     unused_tables: UnusedTables,
@@ -34,6 +40,25 @@ pub struct Upkeeps {
     query_usage: QueryUsage,
     schedule: Schedule,
     access_counts: AccessCounts,
+    chat_requests: ChatRequests,
+}
+
+impl Default for Upkeeps {
+    fn default() -> Self {
+        Upkeeps {
+            builds: BuildUpkeep::default(),
+            unused_tables: UnusedTables::default(),
+            quotas: Quotas::default(),
+            indexes: Indexes::default(),
+            keyword_index: KeywordIndex::default(),
+            metadata_indexes: MetadataIndexes::default(),
+            query_log: QueryLog::default(),
+            query_usage: QueryUsage::default(),
+            schedule: Schedule::default(),
+            access_counts: AccessCounts::default(),
+            chat_requests: chat_requests(),
+        }
+    }
 }
 
 impl Upkeeps {
@@ -49,6 +74,7 @@ impl Upkeeps {
             &mut self.query_usage,
             &mut self.schedule,
             &mut self.access_counts,
+            &mut self.chat_requests,
         ]
     }
     /// Vectors were written to the table of a build, which may want an index now.

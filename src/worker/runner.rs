@@ -269,8 +269,11 @@ impl Worker {
         self.works.is_idle() && !is_sending && self.unsaved.is_empty()
     }
 
-    fn may_leave(&self, since: Instant) -> bool {
+    fn may_leave(&mut self, since: Instant) -> bool {
         let is_late = since.elapsed() > LEAVE_WITHIN;
+        if !is_late && self.upkeeps.all().iter().any(|upkeep| upkeep.is_under_way()) {
+            return false;
+        }
         if !self.unsaved.is_empty() {
             return is_late;
         }

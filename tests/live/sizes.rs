@@ -94,6 +94,8 @@ fn stored(db: &mut Db) -> i64 {
         "eval_questions",
         "conversations",
         "turns",
+        "summaries",
+        "chat_requests",
         "sources",
         "shares",
         "jobs",

@@ -35,7 +35,8 @@ pub fn score(query: &str, text: &str) -> f32 {
 }
 
 /// The answer of a chat model if no other is set: ratings if it is asked for such, a sentence with the first
-/// word of a part of a document, or otherwise "yes".
+/// word of a part of a document, an earlier summary with the first and the last turn after it, or otherwise
+/// "yes".
 pub fn words(prompt: &str) -> String {
     let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
     let query = asked["question"].as_str().unwrap_or_default();
@@ -50,6 +51,13 @@ pub fn words(prompt: &str) -> String {
     if let Some(part) = asked["part"].as_str() {
         let first = part.split_whitespace().next().unwrap_or_default();
         return format!("Situated{first} by number {}.", &blake3::hash(prompt.as_bytes()).to_hex()[..8]);
+    }
+    if let Some(turns) = asked["turns"].as_array() {
+        let of = |turn: Option<&serde_json::Value>| {
+            turn.and_then(|turn| turn["content"].as_str()).unwrap_or_default().to_string()
+        };
+        let earlier = asked["summary"].as_str().unwrap_or_default();
+        return format!("{earlier}({}..{})", of(turns.first()), of(turns.last()));
     }
     match asked.get("passage") {
         Some(text) => format!("I say {}.", rating(text)),

@@ -8,7 +8,7 @@
 //! a frame, a batch, a provider's capped reply or a piece of a local model.
 
 use super::protocol::{Request, Urgency};
-use super::{memory_accesses, query_log};
+use super::{memory_accesses, query_log, wanted_summaries};
 use kb_types::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -129,6 +129,16 @@ pub fn check(request: &Request, head: &Head) -> Result<()> {
                 )),
             };
         }
+        Request::WantSummary { wanted, .. } => {
+            return match [&wanted.tenant, &wanted.conversation_id, &wanted.subject]
+                .map(String::len)
+                .into_iter()
+                .max()
+            {
+                Some(size) if size > MAX_TENANT => what("the name of a conversation", size, MAX_TENANT),
+                _ => Ok(()),
+            };
+        }
         Request::Fetch { client, .. } if client.tenant.len() > MAX_TENANT => {
             return what("the tenant's name", client.tenant.len(), MAX_TENANT);
         }
@@ -183,11 +193,13 @@ pub fn encode_request(id: u64, request: &Request) -> Result<Vec<u8>> {
         Request::CountTokens { texts, .. } => (vector_bytes(texts.len(), 1), Urgency::of(texts)),
         Request::TakeQuestions { .. } => (2 * query_log::PART_BYTES, Urgency::Bulk),
         Request::TakeAccesses { .. } => (2 * memory_accesses::PART_BYTES, Urgency::Bulk),
+        Request::TakeWantedSummaries { .. } => (wanted_summaries::PART_BYTES, Urgency::Bulk),
         Request::Fetch { .. } | Request::FetchMore(_) => (MAX_PART, Urgency::Ingest),
         Request::ListObjects { .. } | Request::ReadObject { .. } => (MAX_OBJECTS, Urgency::Ingest),
         Request::TakeUsage { .. }
         | Request::LogQuestion { .. }
         | Request::CountAccesses { .. }
+        | Request::WantSummary { .. }
         | Request::FindQuestion { .. }
         | Request::Health => (0, Urgency::Query),
     };

@@ -39,3 +39,4 @@ pub mod semaphore;
 pub mod server;
 pub mod services;
 pub mod turns;
+mod wanted_summaries;

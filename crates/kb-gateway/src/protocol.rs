@@ -65,6 +65,10 @@ pub enum Request {
     /// Requests the accesses to memories of a database, part by part. Each part is repeated until its number
     /// comes back in `written` (0 for none).
     TakeAccesses { database: u32, written: u64 },
+    /// Stores that a summary is wanted, until a worker takes it.
+    WantSummary { database: u32, wanted: WantedSummary },
+    /// Requests some of the summaries that are wanted in a database. They are not stored any longer.
+    TakeWantedSummaries { database: u32 },
     /// Requests the number of tokens of each text, without special tokens.
     CountTokens { embedder: Embedder, texts: Vec<String> },
     /// Requests a page, or whether it has changed.
@@ -98,6 +102,7 @@ pub enum Response {
     Questions(u64, Vec<LoggedQuestion>),
     Question(Option<Box<LoggedQuestion>>),
     Accesses(AccessPart),
+    WantedSummaries(Vec<WantedSummary>),
     /// The request was accepted, or there is no room for it.
     Done,
     Counts(Vec<u32>),
@@ -217,6 +222,16 @@ pub struct LoggedQuestion {
     /// The ids of the first chunks, in order.
     pub chunk_ids: Vec<Uuid>,
     pub duration_ms: f64,
+}
+
+/// A summary of a conversation that a window lacked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct WantedSummary {
+    pub tenant: String,
+    pub conversation_id: String,
+    /// The subject and the version of the request, as in kb.chat_requests.
+    pub subject: String,
+    pub version: i64,
 }
 
 /// The client of a request.

@@ -19,6 +19,7 @@ use super::request_memory::Reservation;
 use super::rerank::Question;
 use super::services::{Caller, Services};
 use super::turns::{Urgency, Whose};
+use super::wanted_summaries::WantedSummaries;
 use crate::local_models::Models;
 use crate::semaphore::Places;
 use kb_text::tokenizer::Tokenizer;
@@ -50,6 +51,7 @@ struct ServerState {
     query_usage: Mutex<QueryUsage>,
     query_log: Mutex<QueryLog>,
     accesses: Mutex<MemoryAccesses>,
+    wanted_summaries: Mutex<WantedSummaries>,
     cache: QueryCache,
     settings: Mutex<Settings>,
     /// Tokens are counted for one request at a time.
@@ -114,6 +116,7 @@ impl Server {
                 swept.fetcher.forget_idle();
                 lock(&swept.query_log).forget_old();
                 lock(&swept.accesses).forget_old();
+                lock(&swept.wanted_summaries).forget_old();
             }
         });
         Ok(Server { runtime: Some(runtime), state })
@@ -204,6 +207,13 @@ impl Handler for ServerState {
             Request::TakeAccesses { database, written } => {
                 Ok(Response::Accesses(lock(&self.accesses).take(database, written)))
             }
+            Request::WantSummary { database, wanted } => {
+                lock(&self.wanted_summaries).add(database, wanted);
+                Ok(Response::Done)
+            }
+            Request::TakeWantedSummaries { database } => {
+                Ok(Response::WantedSummaries(lock(&self.wanted_summaries).take(database)))
+            }
             Request::CountTokens { embedder, texts } => {
                 let whose = Whose { connection, ..Whose::default() };
                 let place = self.counting.take(Urgency::of(&texts), &whose).await;
@@ -255,6 +265,7 @@ impl ServerState {
             query_usage: Mutex::new(QueryUsage::new()),
             query_log: Mutex::new(QueryLog::new()),
             accesses: Mutex::new(MemoryAccesses::new()),
+            wanted_summaries: Mutex::default(),
             cache: QueryCache::new(settings.query_cache_size),
             settings: Mutex::new(settings),
             counting: Places::new(1),

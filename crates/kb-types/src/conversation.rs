@@ -15,7 +15,8 @@ pub const MAX_TOOL_CALLS: usize = 128;
 /// The tokens of a part that is not text, which is what an image costs at low detail.
 const PART_TOKENS: usize = 85;
 /// The characters of a token where no tokenizer is known.
-const CHARACTERS: usize = 4;
+pub const CHARACTERS: usize = 4;
+const MAX_WINDOW_SIZE: i64 = 1000;
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,29 @@ pub enum TurnRole {
 
 crate::named!(TurnRole { User => "user", Assistant => "assistant", System => "system", Tool => "tool" });
 
+/// When a summary is made of the turns that have left the window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SummaryStrategy {
+    #[default]
+    Off,
+    /// When a window is asked for.
+    Lazy,
+    /// After each turn.
+    Eager,
+}
+
+crate::named!(SummaryStrategy { Off => "off", Lazy => "lazy", Eager => "eager" });
+
+/// How summaries are made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SummarySettings {
+    pub strategy: SummaryStrategy,
+    /// The chat model. None only where no summaries are made.
+    pub llm: Option<String>,
+    /// The most tokens of a summary.
+    pub max_tokens: i64,
+}
+
 /// The settings of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConversationSettings {
@@ -36,11 +60,25 @@ pub struct ConversationSettings {
     pub token_threshold: i64,
     /// The OpenAI model or encoding by which tokens are counted. None: a token is four characters.
     pub tokenizer: Option<String>,
+    /// How many of the last turns a summary leaves out, if they fit.
+    pub window_size: usize,
+    pub summary: SummarySettings,
+    /// The memory that remembers facts of the conversation, and whom they are about.
+    pub memory: Option<String>,
+    pub subject: String,
 }
 
 impl Default for ConversationSettings {
     fn default() -> Self {
-        ConversationSettings { token_threshold: 8000, tokenizer: None }
+        let summary = SummarySettings { strategy: SummaryStrategy::Off, llm: None, max_tokens: 500 };
+        ConversationSettings {
+            token_threshold: 8000,
+            tokenizer: None,
+            window_size: 10,
+            summary,
+            memory: None,
+            subject: String::new(),
+        }
     }
 }
 
@@ -52,15 +90,52 @@ impl ConversationSettings {
         let token_threshold =
             fields.integer("token_threshold", 1, 10_000_000).unwrap_or(default.token_threshold);
         let tokenizer = fields.text("tokenizer");
-        let problems = fields.finish();
-        match problems.is_empty() {
-            true => Ok(ConversationSettings { token_threshold, tokenizer }),
-            false => Err(problems),
+        let window_size = fields.integer("window_size", 1, MAX_WINDOW_SIZE);
+        let window_size = window_size.map_or(default.window_size, |size| size as usize);
+        let summary = fields.object("summary").unwrap_or_default();
+        let mut summary = Fields::new("summary", &summary);
+        let strategy = summary.named("strategy").unwrap_or(default.summary.strategy);
+        let llm = summary.text("llm");
+        let max_tokens = summary.integer("max_tokens", 1, 100_000).unwrap_or(default.summary.max_tokens);
+        if strategy != SummaryStrategy::Off {
+            if llm.is_none() {
+                summary.problem("llm", "names the chat model that makes summaries, and is missing");
+            }
+            if max_tokens >= token_threshold {
+                summary.problem("max_tokens", "must be less than token_threshold");
+            }
         }
+        fields.extend(summary);
+        let summary = SummarySettings { strategy, llm, max_tokens };
+        let (memory, subject) = (fields.text("memory"), fields.text("subject"));
+        if subject.is_some() && memory.is_none() {
+            fields.problem("subject", "is that of facts in a memory, and memory is missing");
+        }
+        let subject = subject.unwrap_or_default();
+        if !subject.is_empty()
+            && let Some(problem) = id::problem(&subject, id::MAX_BYTES)
+        {
+            fields.problem("subject", problem);
+        }
+        let problems = fields.finish();
+        let settings =
+            ConversationSettings { token_threshold, tokenizer, window_size, summary, memory, subject };
+        if problems.is_empty() { Ok(settings) } else { Err(problems) }
     }
 
     pub fn to_json(&self) -> Value {
-        json!({"token_threshold": self.token_threshold, "tokenizer": self.tokenizer})
+        json!({
+            "token_threshold": self.token_threshold,
+            "tokenizer": self.tokenizer,
+            "window_size": self.window_size,
+            "summary": {
+                "strategy": self.summary.strategy.name(),
+                "llm": self.summary.llm,
+                "max_tokens": self.summary.max_tokens,
+            },
+            "memory": self.memory,
+            "subject": self.memory.as_ref().map(|_| &self.subject),
+        })
     }
 }
 
@@ -129,7 +204,8 @@ pub fn tokens_of_parts(others: usize) -> usize {
 #[derive(Debug)]
 pub struct WindowChoice {
     budget: i64,
-    /// The tokens of the turns that are chosen.
+    /// How many turns are enough.
+    enough: usize,
     tokens: i64,
     chosen: usize,
     /// Results whose call has not come yet, and their tokens.
@@ -140,11 +216,20 @@ pub struct WindowChoice {
 impl WindowChoice {
     /// Begins a window of at most this many tokens.
     pub fn new(budget: i64) -> WindowChoice {
-        WindowChoice { budget, tokens: 0, chosen: 0, results: 0, result_tokens: 0 }
+        WindowChoice::of_turns(budget, usize::MAX)
     }
 
-    /// Considers the next older turn. Returns false if it does not fit, and then no older one does.
+    /// The same, which ends as soon as it has so many turns.
+    pub fn of_turns(budget: i64, enough: usize) -> WindowChoice {
+        WindowChoice { budget, enough, tokens: 0, chosen: 0, results: 0, result_tokens: 0 }
+    }
+
+    /// Considers the next older turn. Returns false if it does not fit or is not needed, and then no older
+    /// one does or is.
     pub fn consider(&mut self, role: TurnRole, tokens: i64) -> bool {
+        if self.chosen >= self.enough {
+            return false;
+        }
         let more = self.result_tokens.saturating_add(tokens);
         if role == TurnRole::Tool {
             (self.results, self.result_tokens) = (self.results + 1, more);
@@ -163,6 +248,11 @@ impl WindowChoice {
     /// How many turns are chosen, counted from the newest.
     pub fn chosen(&self) -> usize {
         self.chosen
+    }
+
+    /// The tokens of the turns that are chosen.
+    pub fn tokens(&self) -> i64 {
+        self.tokens
     }
 }
 
@@ -196,6 +286,16 @@ mod tests {
         assert_eq!(chosen(1, &turns[1..]), 3);
         // The call itself is the newest turn.
         assert_eq!(chosen(1, &turns[3..]), 1);
+    }
+
+    #[test]
+    fn a_window_of_so_many_turns_has_no_more_but_whole_calls() {
+        let turns = [(User, 10), (Tool, 10), (Tool, 10), (Assistant, 10), (User, 10)];
+        for (enough, expected) in [(1, 1), (2, 4), (4, 4), (5, 5), (9, 5)] {
+            let mut choice = WindowChoice::of_turns(1000, enough);
+            let _ = turns.iter().all(|(role, tokens)| choice.consider(*role, *tokens));
+            assert_eq!((choice.chosen(), choice.tokens()), (expected, 10 * expected as i64), "{enough}");
+        }
     }
 
     #[test]
@@ -248,8 +348,15 @@ mod tests {
     fn settings_are_complete_and_all_their_problems_are_told() {
         let defaults = ConversationSettings::parse(&json!({})).unwrap();
         assert_eq!(defaults, ConversationSettings::default());
-        assert_eq!(ConversationSettings::parse(&defaults.to_json()), Ok(defaults));
+        assert_eq!(ConversationSettings::parse(&defaults.to_json()), Ok(defaults.clone()));
         let problems = ConversationSettings::parse(&json!({"token_threshold": 0, "tokenizer": 1, "x": 1}));
         assert_eq!(problems.unwrap_err().len(), 3);
+        let wrong = json!({"window_size": 0, "summary": {"strategy": "lazy", "max_tokens": 8000, "x": 1}});
+        assert_eq!(ConversationSettings::parse(&wrong).unwrap_err().len(), 4);
+        let unknown = ConversationSettings::parse(&json!({"summary": {"strategy": "often"}})).unwrap_err();
+        assert!(unknown[0].starts_with("settings.summary.strategy: "), "{unknown:?}");
+        // The defaults of the specification.
+        assert_eq!((defaults.window_size, defaults.token_threshold), (10, 8000));
+        assert_eq!((defaults.summary.strategy, defaults.summary.max_tokens), (SummaryStrategy::Off, 500));
     }
 }

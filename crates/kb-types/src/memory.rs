@@ -15,7 +15,68 @@ pub const TAG: usize = 255;
 pub const MOST_RESULTS: i64 = 1000;
 const MOST_DAYS: i64 = 36_500;
 
-/// How a memory is searched, and for how long its entries count.
+/// When facts are extracted from a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExtractionStrategy {
+    /// Only by kb.extract_memories.
+    Off,
+    /// When the conversation rests.
+    Lazy,
+    /// After each turn of the assistant.
+    Eager,
+}
+
+crate::named!(ExtractionStrategy { Off => "off", Lazy => "lazy", Eager => "eager" });
+
+/// How facts are extracted from conversations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtractionSettings {
+    pub strategy: ExtractionStrategy,
+    /// What to extract, in place of kb's own instructions.
+    pub prompt: Option<String>,
+    /// The most facts of one answer.
+    pub max_facts: usize,
+    /// After how long without a turn a conversation rests.
+    pub rest_seconds: i64,
+}
+
+const MOST_FACTS: i64 = 50;
+const PROMPT: usize = 8_000;
+
+impl ExtractionSettings {
+    /// With a chat model, facts are extracted when a conversation rests.
+    fn default_of(has_llm: bool) -> ExtractionSettings {
+        let strategy = if has_llm { ExtractionStrategy::Lazy } else { ExtractionStrategy::Off };
+        ExtractionSettings { strategy, prompt: None, max_facts: 10, rest_seconds: 300 }
+    }
+
+    fn parse(fields: &mut Fields, has_llm: bool) -> ExtractionSettings {
+        let default = ExtractionSettings::default_of(has_llm);
+        let strategy = fields.named("strategy").unwrap_or(default.strategy);
+        if strategy != ExtractionStrategy::Off && !has_llm {
+            fields.problem("strategy", "needs a chat model, and settings.llm is missing");
+        }
+        let prompt = fields.text("prompt").filter(|prompt| !prompt.trim().is_empty());
+        if let Some(problem) = prompt.as_ref().and_then(|prompt| sizes::problem(prompt.len(), PROMPT)) {
+            fields.problem("prompt", problem);
+        }
+        let max_facts = fields.integer("max_facts", 1, MOST_FACTS);
+        let max_facts = max_facts.map_or(default.max_facts, |facts| facts as usize);
+        let rest_seconds = fields.integer("rest_seconds", 0, 86_400).unwrap_or(default.rest_seconds);
+        ExtractionSettings { strategy, prompt, max_facts, rest_seconds }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "strategy": self.strategy.name(),
+            "prompt": self.prompt,
+            "max_facts": self.max_facts,
+            "rest_seconds": self.rest_seconds,
+        })
+    }
+}
+
+/// How a memory is searched, for how long its entries count, and how facts become entries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemorySettings {
     /// Rows of a recall, and the least score.
@@ -29,6 +90,9 @@ pub struct MemorySettings {
     pub auto_archive_days: Option<i64>,
     /// Whether a recall counts as an access to the entries that it returns.
     pub count_accesses: bool,
+    /// The chat model that extracts facts.
+    pub llm: Option<String>,
+    pub extraction: ExtractionSettings,
 }
 
 impl Default for MemorySettings {
@@ -40,12 +104,14 @@ impl Default for MemorySettings {
             half_life_days: Some(90.0),
             auto_archive_days: Some(180),
             count_accesses: true,
+            llm: None,
+            extraction: ExtractionSettings::default_of(false),
         }
     }
 }
 
 impl MemorySettings {
-    /// Reads `retrieval`, `decay` and `retention`. What is missing has its default. Returns every problem.
+    /// Reads `retrieval`, `decay`, `retention`, `llm` and `extraction`. What is missing has its default. Returns every problem.
     pub fn parse(value: &Value) -> Result<MemorySettings, Vec<String>> {
         let default = MemorySettings::default();
         let mut fields = Fields::new("settings", value);
@@ -70,6 +136,11 @@ impl MemorySettings {
         };
         fields.extend(retention);
         let half_life_days = half_life.filter(|_| is_enabled);
+        let llm = fields.text("llm");
+        let extraction = fields.object("extraction").unwrap_or_default();
+        let mut of_extraction = Fields::new("extraction", &extraction);
+        let extraction = ExtractionSettings::parse(&mut of_extraction, llm.is_some());
+        fields.extend(of_extraction);
         let settings = MemorySettings {
             max_results,
             min_score,
@@ -77,6 +148,8 @@ impl MemorySettings {
             half_life_days,
             auto_archive_days,
             count_accesses,
+            llm,
+            extraction,
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
@@ -97,6 +170,8 @@ impl MemorySettings {
             },
             "decay": decay,
             "retention": {"auto_archive_days": self.auto_archive_days},
+            "llm": self.llm,
+            "extraction": self.extraction.to_json(),
         })
     }
 }
@@ -268,6 +343,8 @@ mod tests {
         assert_eq!((default.half_life_days, default.auto_archive_days), (Some(90.0), Some(180)));
         for given in [
             json!({}),
+            json!({"llm": "small"}),
+            json!({"llm": "small", "extraction": {"strategy": "eager", "prompt": "What?", "max_facts": 3, "rest_seconds": 0}}),
             json!({"decay": {"enabled": false}, "retention": {"auto_archive_days": null}}),
             json!({"retrieval": {"count_accesses": false}}),
             json!({"retrieval": {"max_results": 3, "min_score": 0, "mode": "dense"}, "decay": {"half_life_days": 7}}),
@@ -281,6 +358,9 @@ mod tests {
     fn every_problem_of_settings_and_facts_is_reported() {
         let wrong =
             json!({"retrieval": {"max_results": 0, "mode": "fast"}, "decay": {"half_life_days": -1}, "x": 1});
+        assert_eq!(MemorySettings::parse(&wrong).unwrap_err().len(), 4);
+        let wrong =
+            json!({"extraction": {"strategy": "lazy", "max_facts": 0, "prompt": "x".repeat(9000), "y": 1}});
         assert_eq!(MemorySettings::parse(&wrong).unwrap_err().len(), 4);
         let wrong =
             Json::new(r#"{"subject": 1, "confidence": 2, "valid_from": "soon", "metadata": [], "other": 1}"#);

@@ -1,4 +1,5 @@
 //! The SQL of this room, a file per table.
 
 pub mod conversations;
+pub mod summaries;
 pub mod turns;

@@ -7,7 +7,7 @@ use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::txn;
-use crate::sql::{BY_INDEX_UNPLANNED, BY_LOOKUPS, IN_ORDER};
+use crate::sql::{BY_INDEX_UNPLANNED, BY_LOOKUPS, IN_ORDER, IS_UNCOMMITTED};
 use kb_types::Json;
 use kb_types::conversation::TurnRole;
 use kb_types::error::{Error, Result};
@@ -15,7 +15,7 @@ use kb_types::named::Named;
 
 /// The branches that lead to a turn ($1: its branch, $2: its depth), the newest first, each with the depth up
 /// to which it does. The first branch is found even if it has no turn up to there.
-const PATH: &str = "WITH RECURSIVE path (branch_no, depth) AS (
+pub(super) const PATH: &str = "WITH RECURSIVE path (branch_no, depth) AS (
      SELECT $1::bigint, $2::bigint
      UNION ALL
      SELECT p.branch_no, p.depth FROM path
@@ -29,6 +29,7 @@ from_row! {
     pub struct Parent {
         pub branch_no: i64,
         pub depth: i64,
+        pub total_tokens: i64,
         /// Whether another turn follows it in its branch.
         pub has_next: bool,
     }
@@ -55,10 +56,10 @@ pub fn parent(tenant_id: &str, conversation_id: &str, id: &str) -> Result<Option
     txn::with_latest_snapshot(|| {
         setting::with(BY_INDEX_UNPLANNED, || {
             spi::read_one(
-                "SELECT t.branch_no, t.depth,
+                "SELECT t.branch_no, t.depth, t.total_tokens,
                         (SELECT n.depth FROM kb.turns n
                          WHERE n.branch_no = t.branch_no AND n.depth = t.depth + 1 LIMIT 1) IS NOT NULL AS has_next
-                 FROM (SELECT t.branch_no, t.depth, t.conversation_id FROM kb.turns t
+                 FROM (SELECT t.branch_no, t.depth, t.total_tokens, t.conversation_id FROM kb.turns t
                        WHERE t.tenant_id = $1 AND t.id = $2 LIMIT 1) t
                  WHERE t.conversation_id = $3",
                 &[Arg::Text(tenant_id), Arg::Text(id), Arg::Text(conversation_id)],
@@ -115,18 +116,21 @@ pub struct StoredTurn<'a> {
     pub tool_calls: Option<&'a Json>,
     pub tool_call_id: Option<&'a str>,
     pub token_count: i32,
+    pub total_tokens: i64,
     pub usage: Option<&'a Json>,
     pub metadata: Option<&'a Json>,
 }
 
-/// Adds a turn. Its conversation is locked, so that it becomes the last one. Must run as the owner.
-pub fn insert(turn: &StoredTurn) -> Result<()> {
-    setting::with(BY_INDEX_UNPLANNED, || {
-        spi::execute(
-            "INSERT INTO kb.turns (tenant_id, id, conversation_id, parent_id, branch_no, depth, role, content, tool_calls,
-                 tool_call_id, token_count, usage, metadata)
+/// Adds a turn. Its conversation is locked, so that it becomes the last one. Returns its branch. Must run as
+/// the owner.
+pub fn insert(turn: &StoredTurn) -> Result<i64> {
+    let branch_no = setting::with(BY_INDEX_UNPLANNED, || {
+        spi::write_one(
+            "INSERT INTO kb.turns AS t (tenant_id, id, conversation_id, parent_id, branch_no, depth, role, content, tool_calls,
+                 tool_call_id, token_count, usage, metadata, total_tokens)
              VALUES ($1, $2, $3, $4, coalesce($5, pg_catalog.nextval('kb.branch_no_seq')), $6, $7, $8, $9, $10, $11, $12,
-                 coalesce($13, '{}'))",
+                 coalesce($13, '{}'), $14)
+             RETURNING t.branch_no",
             &[
                 Arg::Text(turn.tenant_id),
                 Arg::Text(turn.id),
@@ -141,10 +145,12 @@ pub fn insert(turn: &StoredTurn) -> Result<()> {
                 Arg::Int(turn.token_count),
                 Arg::JsonText(turn.usage),
                 Arg::JsonText(turn.metadata),
+                Arg::Long(turn.total_tokens),
             ],
+            Row::only,
         )
     })?;
-    Ok(())
+    branch_no.ok_or_else(|| Error::Internal("no turn was stored".into()))
 }
 
 from_row! {
@@ -204,4 +210,78 @@ pub fn backwards(
     })?;
     part.is_last = (found.len() as i64) < limit;
     Ok(part)
+}
+
+/// The roles and tokens of at most `limit` turns up to a place on a branch, the newest first.
+pub fn outline((branch_no, depth): (i64, i64), limit: i64) -> Result<Vec<(TurnRole, i32)>> {
+    let sql = format!(
+        "{PATH} SELECT t.role, t.token_count FROM path
+         CROSS JOIN LATERAL (
+             SELECT t.role, t.token_count FROM kb.turns t
+             WHERE t.branch_no = path.branch_no AND t.depth <= path.depth ORDER BY t.depth DESC) t
+         LIMIT $3"
+    );
+    setting::with(IN_ORDER, || {
+        spi::read(&sql, &[Arg::Long(branch_no), Arg::Long(depth), Arg::Long(limit)], |row| {
+            let role = TurnRole::one_of(&row.get::<String>("role")?).map_err(Error::Internal)?;
+            Ok((role, row.get("token_count")?))
+        })
+    })
+}
+
+/// The branches that lead to a place on a branch, the oldest first, each with the depth up to which it does:
+/// those with turns deeper than `above`.
+pub fn segments((branch_no, depth): (i64, i64), above: i64) -> Result<Vec<(i64, i64)>> {
+    let read = || {
+        spi::read(
+            "WITH RECURSIVE path (branch_no, depth) AS (
+                 SELECT $1::bigint, $2::bigint
+                 UNION ALL
+                 SELECT p.branch_no, p.depth FROM path
+                 CROSS JOIN LATERAL (SELECT f.tenant_id, f.parent_id FROM kb.turns f WHERE f.branch_no = path.branch_no
+                                     ORDER BY f.depth LIMIT 1) f
+                 CROSS JOIN LATERAL (SELECT p.branch_no, p.depth FROM kb.turns p
+                                     WHERE p.tenant_id = f.tenant_id AND p.id = f.parent_id LIMIT 1) p
+                 WHERE p.depth > $3)
+             SELECT path.branch_no, path.depth FROM path",
+            &[Arg::Long(branch_no), Arg::Long(depth), Arg::Long(above)],
+            |row| Ok((row.get("branch_no")?, row.get("depth")?)),
+        )
+    };
+    let mut found: Vec<(i64, i64)> = setting::with(IN_ORDER, read)?;
+    found.reverse();
+    Ok(found)
+}
+
+from_row! {
+    /// A turn as a chat model reads it.
+    pub struct ReadTurn {
+        pub id: String,
+        pub depth: i64,
+        pub role: String,
+        pub content: Option<Json>,
+        pub tool_calls: Option<Json>,
+        pub tool_call_id: Option<String>,
+    }
+}
+
+/// The next turns of a branch after a depth, and up to another one.
+pub fn next(branch_no: i64, after: i64, up_to: i64, limit: i64) -> Result<Vec<ReadTurn>> {
+    setting::with(IN_ORDER, || {
+        spi::read(
+            "SELECT t.id, t.depth, t.role, t.content, t.tool_calls, t.tool_call_id FROM kb.turns t
+             WHERE t.branch_no = $1 AND t.depth > $2 AND t.depth <= $3 ORDER BY t.depth LIMIT $4",
+            &[Arg::Long(branch_no), Arg::Long(after), Arg::Long(up_to), Arg::Long(limit)],
+            ReadTurn::from_row,
+        )
+    })
+}
+
+/// Whether this transaction has written the turn at a place.
+pub fn is_uncommitted((branch_no, depth): (i64, i64)) -> Result<bool> {
+    let sql = format!(
+        "SELECT {IS_UNCOMMITTED} AS is_uncommitted FROM kb.turns WHERE branch_no = $1 AND depth = $2"
+    );
+    let found = spi::read_one(&sql, &[Arg::Long(branch_no), Arg::Long(depth)], Row::only::<Option<bool>>)?;
+    Ok(found.flatten() == Some(true))
 }

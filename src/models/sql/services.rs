@@ -148,7 +148,7 @@ pub fn delete(kind: ServiceKind, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a knowledge base or build of any tenant, or a reranker, uses the service. Runs as the owner.
+/// Whether a knowledge base, build, memory or conversation of any tenant, or a reranker, uses the service. Runs as the owner.
 pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
     let sql = match kind {
         ServiceKind::Embedder => {
@@ -163,7 +163,9 @@ pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
                             WHERE retrieval #>> '{transform,llm}' = $1 OR chunking ->> 'context_llm' = $1)
                  OR EXISTS (SELECT FROM kb.builds WHERE chunking ->> 'context_llm' = $1)
                  OR EXISTS (SELECT FROM kb.documents WHERE chunking ->> 'context_llm' = $1)
-                 OR EXISTS (SELECT FROM kb.rerankers WHERE llm = $1)"
+                 OR EXISTS (SELECT FROM kb.rerankers WHERE llm = $1)
+                 OR EXISTS (SELECT FROM kb.conversations WHERE settings #>> '{summary,llm}' = $1)
+                 OR EXISTS (SELECT FROM kb.memory_stores WHERE settings ->> 'llm' = $1)"
         }
         ServiceKind::Extractor => {
             "SELECT EXISTS (

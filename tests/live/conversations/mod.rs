@@ -1,6 +1,8 @@
 //! Conversations: no turn is lost or given to others, windows fit, and a long conversation costs no more than
 //! a short one.
 
+mod summaries;
+
 use crate::support::{APP, Cluster, Db};
 use std::time::Instant;
 

@@ -1,0 +1,23 @@
+//! Asks a chat model once, on a thread that calls nothing of PostgreSQL.
+
+use crate::gateway::pump::Pump;
+use kb_gateway::protocol::{Request, Response};
+use kb_types::error::{Error, Result};
+
+/// The answer to a request.
+pub fn ask(request: Request) -> Result<String> {
+    let mut next = Some(request);
+    let mut answer = Err(Error::Gateway { problem: "gave no answer".into() });
+    Pump::open()?.run(
+        1,
+        || next.take(),
+        |_, response| {
+            answer = match response {
+                Response::Chatted(words) => Ok(words),
+                Response::Error(fault) => Err(fault.into()),
+                other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
+            }
+        },
+    )?;
+    answer
+}

@@ -1,0 +1,3 @@
+//! The SQL of this room.
+
+pub mod requests;

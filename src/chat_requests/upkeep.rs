@@ -1,0 +1,230 @@
+//! Carries out the requests that are due: tenants take turns, and no transaction is open while a model is
+//! asked. A request is deleted only when nothing is left to ask, so a worker that dies loses none.
+
+use super::ask;
+use super::kind::{Asked, Kind, Next};
+use super::sql::requests::{self, ChatRequest};
+use crate::gateway::client;
+use crate::models::{ask as models, services};
+use crate::pg::{txn, wake};
+use crate::settings;
+use crate::upkeep::{Log, Upkeep};
+use crate::work::{HelperThread, helper_thread};
+use kb_gateway::protocol::Request;
+use kb_types::ServiceKind;
+use kb_types::error::{Error, Result};
+use kb_types::sizes;
+use std::time::{Duration, Instant};
+
+/// The most requests under way: in all, of a chat model, so that one that is slow to answer does not keep
+/// others back, and of a tenant.
+const MOST: usize = 8;
+const OF_LLM: usize = 4;
+const OF_TENANT: usize = 2;
+/// How many tenants are looked at in a round.
+const TENANTS: usize = 64;
+/// The pauses after errors that count as attempts: the first one, which doubles, and the longest.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// The pause where the request is not the cause of an error, and where others of the same model are under way.
+const UNRELATED: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_secs(1);
+
+struct Running {
+    request: ChatRequest,
+    asked: Asked,
+    answer: HelperThread<Result<String>>,
+}
+
+/// An answer that could not be stored, because another session had locked what it concerns.
+struct Unstored {
+    request: ChatRequest,
+    asked: Asked,
+    answer: String,
+    /// When it is tried again.
+    again_at: Instant,
+}
+
+pub struct ChatRequests {
+    kinds: Vec<Box<dyn Kind>>,
+    running: Vec<Running>,
+    unstored: Vec<Unstored>,
+    /// The last tenant that was looked at.
+    after: Option<String>,
+    /// Whether requests were begun.
+    has_begun: bool,
+    has_moved: bool,
+}
+
+impl ChatRequests {
+    pub fn new(kinds: Vec<Box<dyn Kind>>) -> ChatRequests {
+        let (running, unstored) = (Vec::new(), Vec::new());
+        ChatRequests { kinds, running, unstored, after: None, has_begun: false, has_moved: false }
+    }
+}
+
+impl Upkeep for ChatRequests {
+    fn run(&mut self, log: &mut Log) -> Result<()> {
+        for kind in &mut self.kinds {
+            self.has_moved |= kind.gather(false, log);
+        }
+        self.store_again()?;
+        self.settle()?;
+        // Where process slots are short, other databases wait for this worker's: it begins once.
+        if self.running.len() < MOST && !(self.has_begun && wake::slots_are_short()) {
+            self.begin()?;
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> Result<bool> {
+        Ok(!self.is_under_way() && !requests::any()?)
+    }
+
+    fn is_wanted(&self) -> Result<bool> {
+        requests::any()
+    }
+
+    fn is_under_way(&self) -> bool {
+        !self.running.is_empty() || !self.unstored.is_empty()
+    }
+
+    fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_moved)
+    }
+
+    fn end(&mut self, log: &mut Log) {
+        for kind in &mut self.kinds {
+            kind.gather(true, log);
+        }
+    }
+}
+
+impl ChatRequests {
+    /// Stores the answers that have come.
+    fn settle(&mut self) -> Result<()> {
+        let done: Vec<Running> = self.running.extract_if(.., |running| running.answer.is_done()).collect();
+        for Running { request, asked, mut answer } in done {
+            self.has_moved = true;
+            let Some(answer) = answer.take() else { continue };
+            match answer.and_then(|answer| answer) {
+                Ok(answer) => {
+                    self.store(Unstored { request, asked, answer, again_at: Instant::now() })?;
+                }
+                Err(error) => record(&request, asked.version, &error)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn store_again(&mut self) -> Result<()> {
+        let now = Instant::now();
+        let due: Vec<Unstored> = self.unstored.extract_if(.., |unstored| unstored.again_at <= now).collect();
+        for unstored in due {
+            self.store(unstored)?;
+        }
+        Ok(())
+    }
+
+    /// Stores an answer. The request stays due: there may be more to ask.
+    fn store(&mut self, mut unstored: Unstored) -> Result<()> {
+        let Unstored { request, asked, answer, .. } = &unstored;
+        match txn::in_txn(|| (asked.store)(answer)) {
+            Ok(()) => Ok(()),
+            // It is paid for.
+            Err(error) if error.is_conflict() => {
+                unstored.again_at = Instant::now() + BUSY;
+                self.unstored.push(unstored);
+                Ok(())
+            }
+            // What it concerns was deleted: the next look at the request tells.
+            Err(error) if error.is_of_rows() => Ok(()),
+            Err(error) => record(request, asked.version, &error),
+        }
+    }
+
+    /// Begins what is due and has room.
+    fn begin(&mut self) -> Result<()> {
+        if !txn::in_txn(requests::any_due)? {
+            return Ok(());
+        }
+        let each = OF_TENANT + MOST;
+        let found = txn::in_txn(|| requests::due(self.after.as_deref(), TENANTS, each))?;
+        self.after = found.last().map(|(tenant, _)| tenant.clone());
+        for request in found.into_iter().filter_map(|(_, request)| request) {
+            if self.running.len() >= MOST {
+                break;
+            }
+            let under_way = self.running.iter().map(|running| &running.request);
+            let under_way = under_way.chain(self.unstored.iter().map(|unstored| &unstored.request));
+            let of_tenant: Vec<_> = under_way.filter(|other| other.tenant_id == request.tenant_id).collect();
+            // A summary is made of the one before.
+            let is_free = of_tenant.iter().all(|other| other.conversation_id != request.conversation_id);
+            if of_tenant.len() < OF_TENANT && is_free {
+                self.begin_one(request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_one(&mut self, request: ChatRequest) -> Result<()> {
+        let Some(asked) = self.prepare(&request)? else { return Ok(()) };
+        if self.running.iter().filter(|running| running.asked.llm == asked.llm).count() >= OF_LLM {
+            return txn::in_txn(|| requests::put_off(request.request_no, BUSY, request.attempts, None));
+        }
+        let right = txn::in_txn(|| {
+            let row = services::get(ServiceKind::Llm, &asked.llm)?;
+            models::chat_access(&row, &request.tenant_id)
+        });
+        let (mut llm, access) = match right {
+            Ok(right) => right,
+            Err(error) => return record(&request, asked.version, &error),
+        };
+        let most = u32::try_from(asked.max_tokens).unwrap_or(u32::MAX);
+        llm.config.max_output_tokens = Some(llm.config.max_output_tokens.unwrap_or(most).min(most));
+        let client = client::this_client(&request.tenant_id, 0);
+        let prompt = asked.prompt.clone();
+        wake::start_gateway();
+        let chat = Request::Chat { llm, access, prompt, client, patience_ms: None };
+        let answer = helper_thread::begin(move || ask::ask(chat))?;
+        self.running.push(Running { request, asked, answer });
+        (self.has_begun, self.has_moved) = (true, true);
+        Ok(())
+    }
+
+    /// What to ask for a request; None if nothing can be asked now.
+    fn prepare(&mut self, request: &ChatRequest) -> Result<Option<Asked>> {
+        let kind = self.kinds.iter_mut().find(|kind| kind.name() == request.kind);
+        let kind = kind.ok_or_else(|| Error::Internal(format!("chat request of kind {}", request.kind)))?;
+        let prepared = txn::in_txn(|| {
+            if !requests::lock(request.request_no)? {
+                return Ok(None);
+            }
+            match txn::with_latest_snapshot(|| kind.prepare(request))? {
+                Next::Ask(asked) => return Ok(Some(asked)),
+                Next::Wait(delay) => requests::put_off(request.request_no, delay, request.attempts, None)?,
+                Next::Finish => requests::delete(request.request_no)?,
+            }
+            Ok(None)
+        });
+        match prepared {
+            Err(error) if !error.is_conflict() => record(request, 0, &error).map(|()| None),
+            Err(_) => Ok(None),
+            prepared => prepared,
+        }
+    }
+}
+
+/// Puts a request off after an error, or gives it up.
+fn record(request: &ChatRequest, version: i64, error: &Error) -> Result<()> {
+    let text = error.to_string();
+    let text = sizes::cut(&text, sizes::MESSAGE);
+    let attempts = request.attempts + 1;
+    txn::in_txn(|| match error.is_of_the_work() {
+        false => requests::put_off(request.request_no, UNRELATED, request.attempts, Some(text)),
+        true if error.is_transient() && attempts < settings::max_attempts() => {
+            let delay = RETRY.0.saturating_mul(1 << (attempts - 1).clamp(0, 16)).min(RETRY.1);
+            requests::put_off(request.request_no, delay, attempts, Some(text))
+        }
+        true => requests::fail(request.request_no, version, attempts, text),
+    })
+}
