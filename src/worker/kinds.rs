@@ -62,7 +62,7 @@ impl Default for Upkeeps {
 }
 
 impl Upkeeps {
-    pub fn all(&mut self) -> [&mut dyn Upkeep; 10] {
+    pub fn all(&mut self) -> [&mut dyn Upkeep; 11] {
         [
             &mut self.builds,
             &mut self.unused_tables,
