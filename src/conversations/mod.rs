@@ -2,6 +2,6 @@
 
 mod alter_conversation;
 mod api;
-mod append_turn;
+pub mod append_turn;
 mod sql;
-mod window;
+pub mod window;

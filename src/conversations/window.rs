@@ -3,7 +3,8 @@
 //! The turns are read from the newest one backwards, in parts, until one does not fit.
 
 use crate::conversations::sql::conversations::{self, WindowEnd};
-use crate::conversations::sql::turns::{self, Part, WindowTurn};
+pub use crate::conversations::sql::turns::WindowTurn;
+use crate::conversations::sql::turns::{self, Part};
 use crate::tenants::bindings;
 use kb_types::conversation::{ConversationSettings, TURN_PREFIX, WindowChoice};
 use kb_types::error::{Error, Result};

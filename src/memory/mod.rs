@@ -4,7 +4,7 @@
 mod api;
 mod create_memory;
 mod forget;
-mod recall;
+pub mod recall;
 mod remember;
 mod sql;
 mod touch;

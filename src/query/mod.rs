@@ -12,7 +12,7 @@ mod keyword;
 mod log_question;
 pub mod query;
 mod query_rows;
-mod query_several;
+pub mod query_several;
 pub mod question_vector;
 mod relevant;
 mod removed_rows;
