@@ -327,7 +327,7 @@ COMMENT ON FUNCTION kb.drop_reranker(text) IS
 COMMENT ON FUNCTION kb.check_reranker(text) IS
     'Lets a reranker score two texts, and returns whether that worked, how many milliseconds it took, and the problem if it failed.';
 COMMENT ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) IS
-    'Creates a chat model. provider: openai or ollama. model: the model''s name. base_url: the provider''s address, or that of another server that speaks the protocol of openai. secret: a reference to a key, never the key itself. config: temperature, max_output_tokens, limits, retries and prices. An error lists every problem. Requires kb_admin.';
+    'Creates a chat model. provider: openai, ollama, anthropic or gemini. model: the model''s name. base_url: the provider''s address, or that of another server that speaks the protocol of openai. secret: a reference to a key, never the key itself. config: temperature, max_output_tokens, limits, retries and prices. An error lists every problem. Requires kb_admin.';
 COMMENT ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) IS
     'Changes properties of a chat model; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. Requires kb_admin.';
 COMMENT ON FUNCTION kb.drop_llm(text) IS
@@ -421,5 +421,13 @@ COMMENT ON FUNCTION kb.window(text, integer) IS
     'Returns the last turns of a conversation, or those that end with a turn if id is one, in their order and with at most max_tokens tokens (default: token_threshold of the conversation). A tool call and its results are in the window together or not at all. The last turn, with the call that it answers, is always in the window. If the turns are more and there is a summary of the older ones, it is the first row (is_summary, role system, the last turn that it covers), and the turns after it follow. is_cut: turns were left out that no summary covers.';
 COMMENT ON FUNCTION kb.wait_for_summary(text, double precision) IS
     'Waits until a conversation, or what a turn ends, has the summary that its window needs, and has it made. Returns at once if the window needs none. Raises an error if the summary cannot be made, or after timeout seconds (NULL: no limit).';
+
+-- Answers.
+GRANT EXECUTE ON FUNCTION kb.answer(text, text, text, text, text, integer, jsonb) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.answer(text[], text, text, text, text, integer, jsonb) TO kb_reader;
+COMMENT ON FUNCTION kb.answer(text, text, text, text, text, integer, jsonb) IS
+    'Has a chat model (llm) answer a question from the passages that kb.query finds, and checks what the answer cites. annotations: a file_citation for each marker such as [1], with its place and a sentence of the passage. chunks: the passages that the model was given. If nothing is found, the model is not asked, and the answer is the refusal. conversation: its last turns are part of the prompt, and question and answer are appended to it, which requires kb_writer. memory: what kb.recall finds is part of the prompt. max_tokens: the most tokens of the prompt, 8000 by default. options: refusal, instructions, timeout (seconds for everything, default kb.answer_timeout), subject (of the memories), answer_tokens, filter, and the options of kb.query. invalid_citations: numbers that the model cited although they were not given; they are removed from the answer.';
+COMMENT ON FUNCTION kb.answer(text[], text, text, text, text, integer, jsonb) IS
+    'Does the same with the passages of several knowledge bases, which are joined as kb.query joins them.';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -3,6 +3,7 @@
 
 #![deny(unsafe_code)]
 
+mod answers;
 mod bindings;
 mod builds;
 mod chat_requests;

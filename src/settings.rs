@@ -24,6 +24,7 @@ static SECRET_ENV: GucSetting<Option<CString>> =
 static SECRET_KEY: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static ALLOWED_HOSTS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static GATEWAY_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
+static ANSWER_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(60_000);
 static QUERY_CACHE_SIZE: GucSetting<i32> = GucSetting::<i32>::new(4096);
 static MAX_DOCUMENT_SIZE: GucSetting<i32> = GucSetting::<i32>::new(10 * 1024);
 static MAX_EXTRACTED_SIZE: GucSetting<i32> = GucSetting::<i32>::new(64 * 1024);
@@ -44,7 +45,7 @@ static MODEL_THREADS: GucSetting<i32> = GucSetting::<i32>::new(0);
 static MAX_INDEX_BUILDS: GucSetting<i32> = GucSetting::<i32>::new(1);
 
 /// The variables that providers' documentation names for their keys, and kb's own.
-const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, AZURE_OPENAI_API_KEY, AZURE_OPENAI_KEY, COHERE_API_KEY, CO_API_KEY, VOYAGE_API_KEY, JINA_API_KEY, MISTRAL_API_KEY, GEMINI_API_KEY, GOOGLE_API_KEY, HF_TOKEN, HUGGINGFACE_API_KEY, HUGGINGFACEHUB_API_TOKEN, OPENROUTER_API_KEY, LITELLM_API_KEY";
+const PROVIDERS_VARIABLES: &CStr = c"KB_*, OPENAI_API_KEY, ANTHROPIC_API_KEY, AZURE_OPENAI_API_KEY, AZURE_OPENAI_KEY, COHERE_API_KEY, CO_API_KEY, VOYAGE_API_KEY, JINA_API_KEY, MISTRAL_API_KEY, GEMINI_API_KEY, GOOGLE_API_KEY, HF_TOKEN, HUGGINGFACE_API_KEY, HUGGINGFACEHUB_API_TOKEN, OPENROUTER_API_KEY, LITELLM_API_KEY";
 
 /// Defines all settings; called from _PG_init.
 #[allow(clippy::too_many_lines)] // a list
@@ -140,6 +141,16 @@ pub fn define() {
         c"Sets the maximum time to wait for an answer of the gateway.",
         c"",
         &GATEWAY_TIMEOUT,
+        1,
+        3_600_000,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"kb.answer_timeout",
+        c"Sets the maximum time of kb.answer, unless a call says otherwise.",
+        c"",
+        &ANSWER_TIMEOUT,
         1,
         3_600_000,
         GucContext::Userset,
@@ -367,6 +378,11 @@ pub fn allowed_hosts() -> AllowedHosts {
 
 pub fn gateway_timeout() -> Duration {
     Duration::from_millis(whole(&GATEWAY_TIMEOUT))
+}
+
+/// The time for an answer of a chat model, with all that it takes.
+pub fn answer_timeout() -> Duration {
+    Duration::from_millis(whole(&ANSWER_TIMEOUT))
 }
 
 pub fn query_cache_size() -> usize {

@@ -38,6 +38,8 @@ SELECT s.statement, null_case(s.argument, s.statement) FROM (VALUES
 ('role', 'SELECT kb.append_turn(''c'', NULL, ''x'')'),
 ('content', 'SELECT kb.append_turn(''c'', ''user'', NULL)'),
 ('id', 'SELECT kb.window(NULL)'),
+('kb_id', 'SELECT kb.answer(NULL::text, ''x'', ''x'')'),
+('kb_ids', 'SELECT kb.answer(NULL::text[], ''x'', ''x'')'),
 ('kb_id', 'SELECT kb.wait(NULL::text)'),
 ('run', 'SELECT kb.wait(NULL::bigint)'),
 ('kb_id', 'SELECT kb.query(NULL, ''x'')'),

@@ -3,11 +3,11 @@
 
 mod alter_conversation;
 mod api;
-mod append_turn;
+pub mod append_turn;
 mod shown_turns;
 mod sql;
 pub mod summaries;
 mod summary;
 mod summary_prompt;
 mod wait_for_summary;
-mod window;
+pub mod window;

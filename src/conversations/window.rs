@@ -5,7 +5,8 @@
 
 use crate::conversations::sql::conversations::{self, WindowEnd};
 use crate::conversations::sql::summaries::Summary;
-use crate::conversations::sql::turns::{self, Part, WindowTurn};
+pub use crate::conversations::sql::turns::WindowTurn;
+use crate::conversations::sql::turns::{self, Part};
 use crate::conversations::summary::{self, End};
 use crate::gateway::client;
 use crate::pg::{report, wake};

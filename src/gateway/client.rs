@@ -3,13 +3,13 @@
 use crate::pg::{background, latch, report, wake};
 use kb_gateway::frame;
 use kb_gateway::protocol::{
-    Access, AccessPart, Client, EmbedReply, Health, LoggedQuestion, Prompt, Request, Response, SOCKET_PATH,
-    Urgency, UsagePart, Vectors, WantedSummary,
+    Access, AccessPart, Client, EmbedReply, Health, LoggedQuestion, Request, Response, SOCKET_PATH, Urgency,
+    UsagePart, Vectors, WantedSummary,
 };
 use kb_types::error::{Error, Result};
 use kb_types::extraction::File;
 use kb_types::extractor::ServiceText;
-use kb_types::{Embedder, Extractor, Kind, Llm, Reranker};
+use kb_types::{ChatReply, Dialogue, Embedder, Extractor, Kind, Llm, Reranker};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -179,6 +179,32 @@ thread_local! {
     static TELLING_RESTS: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
+thread_local! {
+    /// The time until which requests of this session may wait. None: as long as each says.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Does some work, in which no request waits beyond the deadline.
+pub fn until<T>(deadline: Instant, work: impl FnOnce() -> T) -> T {
+    /// Ends the deadline, also by an error.
+    struct Before(Option<Instant>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            DEADLINE.set(self.0);
+        }
+    }
+    let before = DEADLINE.get();
+    let _before = Before(before);
+    DEADLINE.set(Some(before.map_or(deadline, |before| before.min(deadline))));
+    work()
+}
+
+/// A timeout, or what the deadline leaves of it.
+fn bounded(timeout: Duration) -> Duration {
+    let left = DEADLINE.get().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    left.map_or(timeout, |left| timeout.min(left.max(Duration::from_millis(1))))
+}
+
 /// How long a gateway that took nothing is told nothing.
 const TELLING_REST: Duration = Duration::from_secs(10);
 
@@ -254,6 +280,7 @@ pub fn embed(
     client: Client,
     timeout: Duration,
 ) -> Result<Vectors> {
+    let timeout = bounded(timeout);
     let count = texts.len();
     let request = Request::Embed {
         embedder: embedder.clone(),
@@ -288,6 +315,7 @@ pub fn rerank(
     client: Client,
     timeout: Duration,
 ) -> Result<Vec<f64>> {
+    let timeout = bounded(timeout);
     let count = texts.len();
     let request = Request::Rerank {
         reranker: reranker.clone(),
@@ -307,10 +335,17 @@ pub fn rerank(
     }
 }
 
-/// The answer of a chat model.
-pub fn chat(llm: &Llm, access: Access, prompt: Prompt, client: Client, timeout: Duration) -> Result<String> {
+/// The reply of a chat model.
+pub fn chat(
+    llm: &Llm,
+    access: Access,
+    dialogue: Dialogue,
+    client: Client,
+    timeout: Duration,
+) -> Result<ChatReply> {
+    let timeout = bounded(timeout);
     let patience_ms = u64::try_from(timeout.as_millis()).ok();
-    match ask(&Request::Chat { llm: llm.clone(), access, prompt, client, patience_ms }, timeout)? {
+    match ask(&Request::Chat { llm: llm.clone(), access, dialogue, client, patience_ms }, timeout)? {
         Response::Chatted(answer) => Ok(answer),
         other => Err(unexpected(other)),
     }
@@ -324,6 +359,7 @@ pub fn extract(
     client: Client,
     timeout: Duration,
 ) -> Result<ServiceText> {
+    let timeout = bounded(timeout);
     let patience_ms = u64::try_from(timeout.as_millis()).ok();
     match ask(&Request::Extract { extractor, access, file, client, patience_ms }, timeout)? {
         Response::Extracted(text) => Ok(text),
@@ -430,6 +466,7 @@ pub fn find_question(query_id: Uuid, timeout: Duration) -> Result<Option<LoggedQ
 
 /// The number of tokens of each text, in the embedder's own tokeniser.
 pub fn count_tokens(embedder: &Embedder, texts: Vec<String>, timeout: Duration) -> Result<Vec<u32>> {
+    let timeout = bounded(timeout);
     let wanted = texts.len();
     match ask(&Request::CountTokens { embedder: embedder.clone(), texts }, timeout)? {
         Response::Counts(counts) if counts.len() == wanted => Ok(counts),

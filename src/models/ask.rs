@@ -8,7 +8,7 @@ use kb_gateway::protocol::{Access, Prompt};
 use kb_types::error::Result;
 use kb_types::extraction::File;
 use kb_types::extractor::ServiceText;
-use kb_types::{Extractor, Llm, Reranker, ServiceKind};
+use kb_types::{ChatReply, Dialogue, Extractor, Llm, Reranker, ServiceKind};
 use std::time::Duration;
 
 /// A reranker with the chat model that it uses, if any.
@@ -61,9 +61,14 @@ pub fn scores(
 /// Requests the answer of a chat model.
 pub fn chat(id: &str, prompt: Prompt, kb_no: i64, timeout: Duration) -> Result<String> {
     let row = services::get(ServiceKind::Llm, id)?;
+    Ok(continued(&row, prompt.into(), kb_no, timeout)?.text)
+}
+
+/// Requests the next message of a dialogue. Returns the whole reply.
+pub fn continued(row: &ServiceRow, dialogue: Dialogue, kb_no: i64, timeout: Duration) -> Result<ChatReply> {
     let tenant = bindings::current()?;
-    let (llm, access) = chat_access(&row, &tenant)?;
-    client::chat(&llm, access, prompt, client::this_client(&tenant, kb_no), timeout)
+    let (llm, access) = chat_access(row, &tenant)?;
+    client::chat(&llm, access, dialogue, client::this_client(&tenant, kb_no), timeout)
 }
 
 /// Returns the chat model of a row and a tenant's right to use it.

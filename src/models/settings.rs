@@ -129,7 +129,12 @@ pub fn check(kind: ServiceKind, id: &str, wanted: WantedService) -> Result<Servi
             of_config
         }
         ServiceKind::Reranker => reranker(&row.provider, model.as_deref(), &read)?,
-        ServiceKind::Llm => LlmConfig::parse(&read).err().unwrap_or_default(),
+        ServiceKind::Llm => match LlmConfig::parse(&read) {
+            Ok(config) => {
+                rules.remote.and_then(|of| of.chat).map_or_else(Vec::new, |api| api.problems(&config))
+            }
+            Err(problems) => problems,
+        },
         ServiceKind::Extractor => extractor(&row, rules.remote, &read),
     };
     let setting = address(&row, rules.remote, &mut problems);

@@ -128,22 +128,27 @@ pub fn chunk_ids(hit: &Hit) -> Vec<Uuid> {
 }
 
 fn described(index: usize, block: &CitedBlock, hit: &Hit, cited: &Cited) -> Json {
+    Json::object(&members(index, block, hit, cited))
+}
+
+/// What is said of a block.
+pub fn members(index: usize, block: &CitedBlock, hit: &Hit, cited: &Cited) -> Vec<(&'static str, Json)> {
     let ids: Vec<String> = chunk_ids(hit).iter().map(Uuid::to_string).collect();
     let json = |value: Value| Json::new(value.to_string());
     let (start, end) = block.span.unzip();
-    Json::object(&[
-        ("index", &json(json!(index))),
-        ("kb_id", &json(json!(hit.kb_id))),
-        ("external_id", &json(json!(hit.row.external_id))),
-        ("title", &json(json!(hit.row.title))),
-        ("uri", &json(json!(cited.uri))),
-        ("chunk_ids", &json(json!(ids))),
-        ("score", &json(json!(hit.score))),
-        ("rank_score", &json(json!(hit.rank_score))),
-        ("start_char", &json(json!(start))),
-        ("end_char", &json(json!(end))),
-        ("truncated", &json(json!(block.is_truncated))),
+    vec![
+        ("index", json(json!(index))),
+        ("kb_id", json(json!(hit.kb_id))),
+        ("external_id", json(json!(hit.row.external_id))),
+        ("title", json(json!(hit.row.title))),
+        ("uri", json(json!(cited.uri))),
+        ("chunk_ids", json(json!(ids))),
+        ("score", json(json!(hit.score))),
+        ("rank_score", json(json!(hit.rank_score))),
+        ("start_char", json(json!(start))),
+        ("end_char", json(json!(end))),
+        ("truncated", json(json!(block.is_truncated))),
         // Stored text, because numbers may have more digits than a JSON value holds here.
-        ("metadata", &hit.row.metadata),
-    ])
+        ("metadata", hit.row.metadata.clone()),
+    ]
 }

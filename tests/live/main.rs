@@ -7,6 +7,7 @@ mod stub;
 mod support;
 
 mod agents_knowledge;
+mod answers;
 mod background;
 mod bindings;
 mod callers_settings;

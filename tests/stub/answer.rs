@@ -35,9 +35,15 @@ pub fn score(query: &str, text: &str) -> f32 {
 }
 
 /// The answer of a chat model if no other is set: ratings if it is asked for such, a sentence with the first
-/// word of a part of a document, an earlier summary with the first and the last turn after it, or otherwise
-/// "yes".
+/// word of a part of a document, an earlier summary with the first and the last turn after it, the first
+/// sentence of the first document that it is given, or otherwise "yes".
 pub fn words(prompt: &str) -> String {
+    if let Some((_, document)) = prompt.split_once("<document index=\"1\"")
+        && let Some((_, text)) = document.split_once(">\n")
+    {
+        let text = text.split("\n</document>").next().unwrap_or_default();
+        return format!("{} [1].", text.split(". ").next().unwrap_or_default().trim_end_matches('.'));
+    }
     let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
     let query = asked["question"].as_str().unwrap_or_default();
     let rating = |text: &serde_json::Value| score(query, text.as_str().unwrap_or_default()) * 10.0;
@@ -73,8 +79,34 @@ pub fn write_words(dialect: Dialect, request: &Parsed, words: &str, fault: Optio
     let message = (fault != Some(&Fault::WrongCount)).then_some(message);
     let body = match dialect {
         Dialect::OllamaChat => serde_json::json!({
-            "model": request.model, "message": message, "done": true, "prompt_eval_count": tokens, "eval_count": 1
+            "model": request.model, "message": message, "done": true, "done_reason": "stop",
+            "prompt_eval_count": tokens, "eval_count": 1
         }),
+        Dialect::AnthropicChat => {
+            let mut reply = serde_json::json!({
+                "id": "stub", "type": "message", "role": "assistant", "model": request.model,
+                "stop_reason": "end_turn", "stop_sequence": null,
+                "usage": {"input_tokens": tokens, "cache_read_input_tokens": 0, "output_tokens": 1},
+            });
+            if message.is_some() {
+                let thought = serde_json::json!({"type": "thinking", "thinking": "Hm.", "signature": "stub"});
+                reply["content"] = serde_json::json!([thought, {"type": "text", "text": words}]);
+            }
+            reply
+        }
+        Dialect::GeminiChat => {
+            let parts = serde_json::json!([{"text": "Hm.", "thought": true}, {"text": words}]);
+            let candidate = serde_json::json!({
+                "content": {"role": "model", "parts": parts}, "finishReason": "STOP", "index": 0
+            });
+            serde_json::json!({
+                "candidates": message.map(|_| candidate).into_iter().collect::<Vec<_>>(),
+                "usageMetadata": {
+                    "promptTokenCount": tokens, "candidatesTokenCount": 1, "totalTokenCount": tokens + 1
+                },
+                "modelVersion": request.model,
+            })
+        }
         _ => {
             let choice =
                 |message| serde_json::json!({"index": 0, "message": message, "finish_reason": "stop"});
@@ -197,7 +229,9 @@ pub fn write(dialect: Dialect, request: &Parsed, vectors: &[Vec<f32>], is_revers
             );
         }
         Dialect::TeiRerank => list_scores(&mut out, "score", vectors, is_reversed),
-        Dialect::OpenAiChat | Dialect::OllamaChat => out = write_words(dialect, request, "yes", None),
+        Dialect::OpenAiChat | Dialect::OllamaChat | Dialect::AnthropicChat | Dialect::GeminiChat => {
+            out = write_words(dialect, request, "yes", None);
+        }
         Dialect::Http => {
             put(&mut out, r#"{"out":"#);
             list_keyed(&mut out, "v", vectors);

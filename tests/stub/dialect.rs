@@ -22,10 +22,12 @@ pub enum Dialect {
     TeiRerank,
     OpenAiChat,
     OllamaChat,
+    AnthropicChat,
+    GeminiChat,
 }
 
 /// Each under the name of its provider, which is the first part of every path at the stub.
-const NAMES: [(&str, Dialect); 17] = [
+const NAMES: [(&str, Dialect); 19] = [
     ("openai", Dialect::OpenAi),
     ("azure_openai", Dialect::AzureOpenAi),
     ("ollama", Dialect::Ollama),
@@ -43,6 +45,8 @@ const NAMES: [(&str, Dialect); 17] = [
     ("rerank_tei", Dialect::TeiRerank),
     ("chat_openai", Dialect::OpenAiChat),
     ("chat_ollama", Dialect::OllamaChat),
+    ("chat_anthropic", Dialect::AnthropicChat),
+    ("chat_gemini", Dialect::GeminiChat),
 ];
 
 /// Headers that can carry a key; in lower case, as HTTP/2 has them.
@@ -65,10 +69,11 @@ impl Dialect {
     pub fn base(self) -> &'static str {
         match self {
             Dialect::OpenAi | Dialect::Voyage | Dialect::Jina | Dialect::Mistral => "/v1",
-            Dialect::JinaRerank | Dialect::VoyageRerank | Dialect::OpenAiChat => "/v1",
+            Dialect::JinaRerank | Dialect::VoyageRerank => "/v1",
+            Dialect::OpenAiChat | Dialect::AnthropicChat => "/v1",
             Dialect::CohereRerank | Dialect::TeiRerank | Dialect::OllamaChat => "",
             Dialect::AzureOpenAi => "/openai/deployments/dep",
-            Dialect::Gemini => "/v1beta",
+            Dialect::Gemini | Dialect::GeminiChat => "/v1beta",
             Dialect::Vertex => "/v1/projects/p/locations/l/publishers/google/models",
             Dialect::Ollama | Dialect::HuggingFace | Dialect::Cohere | Dialect::Http => "",
         }
@@ -100,6 +105,10 @@ impl Dialect {
             Dialect::TeiRerank => plain("/rerank"),
             Dialect::OpenAiChat => plain("/v1/chat/completions"),
             Dialect::OllamaChat => plain("/api/chat"),
+            Dialect::AnthropicChat => plain("/v1/messages"),
+            Dialect::GeminiChat => {
+                Route { path: "/v1beta/models/", behind_model: Some(":generateContent"), query: None }
+            }
         }
     }
 
@@ -113,7 +122,10 @@ impl Dialect {
 
     /// Whether it answers in words.
     pub fn is_chat(self) -> bool {
-        matches!(self, Dialect::OpenAiChat | Dialect::OllamaChat)
+        matches!(
+            self,
+            Dialect::OpenAiChat | Dialect::OllamaChat | Dialect::AnthropicChat | Dialect::GeminiChat
+        )
     }
 
     /// The model that the path names, or "" if this dialect's path names none. The error describes what is
@@ -140,7 +152,8 @@ impl Dialect {
     pub fn credential_problem(self, headers: &HashMap<String, String>, key: Option<&str>) -> Option<String> {
         let (place, expected) = match self {
             Dialect::AzureOpenAi => ("api-key", key.map(str::to_string)),
-            Dialect::Gemini => ("x-goog-api-key", key.map(str::to_string)),
+            Dialect::Gemini | Dialect::GeminiChat => ("x-goog-api-key", key.map(str::to_string)),
+            Dialect::AnthropicChat => ("x-api-key", key.map(str::to_string)),
             _ => ("authorization", key.map(|key| format!("Bearer {key}"))),
         };
         CREDENTIAL_HEADERS.iter().find_map(|name| {
@@ -148,6 +161,13 @@ impl Dialect {
             let wanted = if *name == place { expected.as_ref() } else { None };
             (found != wanted).then(|| format!("the header {name} is {found:?}, not {wanted:?}"))
         })
+    }
+
+    /// What is wrong with other headers.
+    pub fn header_problem(self, headers: &HashMap<String, String>) -> Option<String> {
+        let version = headers.get("anthropic-version").map(String::as_str);
+        let wanted = (self == Dialect::AnthropicChat).then_some("2023-06-01");
+        (version != wanted).then(|| format!("the header anthropic-version is {version:?}, not {wanted:?}"))
     }
 
     /// The body of an error.
@@ -161,7 +181,11 @@ impl Dialect {
             Dialect::HuggingFace | Dialect::TeiRerank => {
                 json!({"error": message, "error_type": "Validation"})
             }
-            Dialect::Gemini | Dialect::Vertex => {
+            Dialect::AnthropicChat => {
+                let kind = anthropic_kind(status);
+                json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "stub"})
+            }
+            Dialect::Gemini | Dialect::GeminiChat | Dialect::Vertex => {
                 json!({"error": {"code": status, "message": message, "status": google_status(status)}})
             }
             Dialect::Cohere | Dialect::CohereRerank => json!({"id": "stub", "message": message}),
@@ -181,6 +205,19 @@ impl Dialect {
 pub fn credential(headers: &HashMap<String, String>) -> &str {
     let found = CREDENTIAL_HEADERS.iter().find_map(|name| headers.get(*name));
     found.map_or("none", |value| value.strip_prefix("Bearer ").unwrap_or(value))
+}
+
+fn anthropic_kind(status: u16) -> &'static str {
+    match status {
+        400 => "invalid_request_error",
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ => "api_error",
+    }
 }
 
 fn google_status(status: u16) -> &'static str {

@@ -74,6 +74,8 @@ pub fn parse<'a>(
             parse_rerank(dialect, &mut fields, &mut parsed)
         }
         Dialect::OpenAiChat | Dialect::OllamaChat => parse_chat(dialect, &mut fields, &mut parsed),
+        Dialect::AnthropicChat => parse_anthropic(&mut fields, &mut parsed),
+        Dialect::GeminiChat => parse_gemini_chat(&mut fields, &mut parsed),
         Dialect::Gemini => parse_gemini(&mut fields, &mut parsed),
         Dialect::Vertex => parse_vertex(&mut fields, &mut parsed),
         Dialect::Cohere => {
@@ -159,7 +161,12 @@ fn parse_rerank<'a>(dialect: Dialect, fields: &mut Fields<'a, '_>, parsed: &mut 
 
 fn parse_chat<'a>(dialect: Dialect, fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
     parsed.model = fields.string("model", true).unwrap_or_default();
-    parse_messages(fields, parsed);
+    let messages = fields.items("messages");
+    let (system, others) = messages.split_at(messages.len().min(1));
+    if system.first().is_none_or(|system| system["role"] != "system" || !system["content"].is_string()) {
+        fields.problem("messages", "do not begin with that of the system");
+    }
+    parse_messages(others, "assistant", fields, parsed);
     if fields.boolean("stream", true) == Some(true) {
         fields.problem("stream", "asks for what is not read");
     }
@@ -202,18 +209,64 @@ fn parse_gemini<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
     }
 }
 
-/// The instructions, then the user's message, which is the text.
-fn parse_messages<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
+fn parse_anthropic<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
+    parsed.model = fields.string("model", true).unwrap_or_default();
+    if fields.positive("max_tokens").is_none() {
+        fields.problem("max_tokens", "is missing");
+    }
+    if fields.string("system", true) == Some("") {
+        fields.problem("system", "is empty");
+    }
     let messages = fields.items("messages");
-    if messages.len() != 2 {
-        fields.problem("messages", "are not two");
+    parse_messages(messages, "assistant", fields, parsed);
+    if fields.get("temperature", false).is_some_and(|t| !t.as_f64().is_some_and(|t| (0.0..=1.0).contains(&t)))
+    {
+        fields.problem("temperature", "is not between 0 and 1");
+    }
+}
+
+fn parse_gemini_chat<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
+    let text = |content: &'a Value| match content["parts"].as_array().map(Vec::as_slice) {
+        Some([part]) if part.as_object().is_some_and(|part| part.len() == 1) => part["text"].as_str(),
+        _ => None,
+    };
+    if fields.get("systemInstruction", true).and_then(text).is_none() {
+        fields.problem("systemInstruction", "is not one part of text");
+    }
+    let contents = fields.items("contents");
+    for (i, content) in contents.iter().enumerate() {
+        if content["role"] != ["user", "model"][i % 2] || text(content).is_none_or(str::is_empty) {
+            fields.problem("contents", "do not alternate, or have one that is not one part of text");
+        }
+    }
+    if contents.len() % 2 == 0 {
+        fields.problem("contents", "do not end with the user's");
+    }
+    parsed.texts.extend(contents.last().and_then(text));
+    if let Some(value) = fields.get("generationConfig", false) {
+        let mut config = Fields::new("body.generationConfig.".to_string(), value, fields.problems);
+        config.get("temperature", false);
+        config.positive("maxOutputTokens");
+        config.finish();
+    }
+}
+
+/// Messages of the user and the model in turn. The last one, which is the user's, is the text.
+fn parse_messages<'a>(
+    messages: &'a [Value],
+    model: &'static str,
+    fields: &mut Fields<'a, '_>,
+    parsed: &mut Parsed<'a>,
+) {
+    if messages.len() % 2 == 0 {
+        fields.problem("messages", "do not end with the user's");
     }
     for (i, item) in messages.iter().enumerate() {
         let mut message = Fields::new(format!("body.messages[{i}]."), item, fields.problems);
-        message.one_of("role", &[["system", "user"][i.min(1)]], true);
+        message.one_of("role", &[["user", model][i % 2]], true);
         let content = message.string("content", true);
         message.finish();
-        if i > 0 {
+        if i + 1 == messages.len() {
             parsed.texts.extend(content);
         }
     }

@@ -178,6 +178,7 @@ fn examine<'a>(
                 problems.push(problem);
                 ""
             });
+            problems.extend(dialect.header_problem(headers));
             if let Ok(body) = json {
                 parsed = request::parse(dialect, model, body, options.max_batch, &mut problems);
             }

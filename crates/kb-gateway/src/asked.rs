@@ -5,17 +5,17 @@ use super::chat::Chat;
 use super::endpoint::budget::Spent;
 use super::endpoint::usage::Usage;
 use super::file_reader;
-use super::protocol::{Access, Prompt, Response};
+use super::protocol::{Access, Response};
 use super::rerank::{self, Question};
 use super::services::{Caller, Services};
 use crate::local_models::Models;
 use kb_types::error::{Error, Result};
 use kb_types::extraction::File;
-use kb_types::{Extractor, Llm, ServiceKind};
+use kb_types::{Dialogue, Extractor, Llm, ServiceKind};
 
 pub enum Asked {
     Scores(Box<Question>),
-    Words(Box<Llm>, Access, Prompt),
+    Words(Box<Llm>, Access, Dialogue),
     Text(Box<Extractor>, Access, File),
 }
 
@@ -59,9 +59,9 @@ impl Asked {
             Asked::Scores(question) => {
                 Response::Reranked(rerank::rerank(services, models, *question, caller, usage).await?)
             }
-            Asked::Words(llm, access, prompt) => {
+            Asked::Words(llm, access, dialogue) => {
                 let chat = Chat::open(services, &llm, &access)?;
-                Response::Chatted(chat.ask(prompt, caller, usage).await?)
+                Response::Chatted(chat.ask(dialogue, caller, usage).await?)
             }
             Asked::Text(extractor, access, file) => Response::Extracted(
                 file_reader::read(services, *extractor, &access, file, caller, usage).await?,

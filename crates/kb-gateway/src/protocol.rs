@@ -10,7 +10,7 @@ use kb_types::bucket::Bucket;
 use kb_types::error::{Error, Result};
 use kb_types::extraction::File;
 use kb_types::extractor::{Extractor, ServiceText};
-use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
+use kb_types::{ChatReply, Dialogue, Embedder, Kind, Llm, Reranker, ServiceKind};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -46,7 +46,7 @@ pub enum Request {
         patience_ms: Option<u64>,
     },
     /// Requests the answer of a chat model.
-    Chat { llm: Llm, access: Access, prompt: Prompt, client: Client, patience_ms: Option<u64> },
+    Chat { llm: Llm, access: Access, dialogue: Dialogue, client: Client, patience_ms: Option<u64> },
     /// Requests the text that an extraction service finds in a file.
     Extract { extractor: Extractor, access: Access, file: File, client: Client, patience_ms: Option<u64> },
     /// Requests the usage of queries in a database, part by part. Each part is repeated until its number
@@ -95,7 +95,7 @@ pub enum Response {
     Embedded(EmbedReply),
     /// A score for each text. Larger scores are better.
     Reranked(Vec<f64>),
-    Chatted(String),
+    Chatted(ChatReply),
     Extracted(ServiceText),
     Usage(UsagePart),
     /// The number of the last question, and the questions.

@@ -178,8 +178,8 @@ impl Handler for ServerState {
                 let asked = Asked::Scores(Box::new(Question { reranker, llm, access, query, texts }));
                 ask_service(self, asked, client, connection, memory, patience_ms).await
             }
-            Request::Chat { llm, access, prompt, client, patience_ms } => {
-                let asked = Asked::Words(Box::new(llm), access, prompt);
+            Request::Chat { llm, access, dialogue, client, patience_ms } => {
+                let asked = Asked::Words(Box::new(llm), access, dialogue);
                 ask_service(self, asked, client, connection, memory, patience_ms).await
             }
             Request::Extract { extractor, access, file, client, patience_ms } => {

@@ -83,16 +83,16 @@ impl Services {
 
 impl Service {
     /// `path` is the provider's own path for a base_url. That of the config replaces it.
-    pub fn new(
+    pub fn new<P: Into<String>>(
         kind: ServiceKind,
         id: &str,
         provider: &Provider,
         base_url: Option<&str>,
         remote: &Remote,
-        path: impl FnOnce(&str) -> &'static str,
+        path: impl FnOnce(&str) -> P,
     ) -> Service {
         let base_url = base_url.or(provider.base_url()).unwrap_or_default().to_string();
-        let path = remote.path.clone().unwrap_or_else(|| path(&base_url).to_string());
+        let path = remote.path.clone().unwrap_or_else(|| path(&base_url).into());
         Service {
             kind,
             id: id.to_string(),

@@ -39,6 +39,8 @@ pub struct Written {
 pub struct CitedBlock {
     pub passage: usize,
     pub span: Option<(i32, i32)>,
+    /// How many bytes of the passage it has, from its beginning.
+    pub bytes: usize,
     pub is_truncated: bool,
 }
 
@@ -145,6 +147,7 @@ impl Layout<'_> {
         let tokens = (self.count)(std::slice::from_ref(&text))?.first().copied().unwrap_or_default();
         let block = |(passage, cited): &(usize, Cited)| CitedBlock {
             passage: *passage,
+            bytes: cited.content.len(),
             span: self.passages[*passage].span.map(|(start, end)| match cited.is_truncated {
                 true => (start, start.saturating_add(cited.content.chars().count() as i32)),
                 false => (start, end),
@@ -314,6 +317,11 @@ fn xml(number: usize, passage: &Cited) -> String {
         add("truncated", "true");
     }
     format!("<document {attributes}>\n{}\n</document>\n", content(&passage.content))
+}
+
+/// A text as the content of an element of XML, which it cannot end.
+pub fn xml_text(text: &str) -> String {
+    content(text)
 }
 
 /// Text between tags. A carriage return is escaped, because it would be read as a line feed.

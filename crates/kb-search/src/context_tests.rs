@@ -159,7 +159,8 @@ fn the_best_passage_is_cut_if_necessary_and_the_block_says_so() {
     for format in FORMATS {
         for most in [70, 100, 150] {
             let cut = written(&passages, format, Some(most));
-            let [CitedBlock { passage: 0, span: Some((0, end)), is_truncated: true }] = cut.blocks[..] else {
+            let [CitedBlock { passage: 0, span: Some((0, end)), is_truncated: true, .. }] = cut.blocks[..]
+            else {
                 panic!("{format:?} {most}: {cut:?}")
             };
             // The passage ends with a word, and nearly all tokens are used.

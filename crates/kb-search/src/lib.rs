@@ -14,10 +14,12 @@
 #![forbid(unsafe_code)]
 
 pub mod answer_limits;
+pub mod answer_prompt;
 mod automaton;
 pub mod beir;
 pub mod bindings;
 pub mod bm25;
+pub mod citations;
 pub mod context;
 pub mod dedupe;
 pub mod diversity;

@@ -136,6 +136,11 @@ fn changes() -> impl Iterator<Item = (usize, usize)> {
     all.into_iter()
 }
 
+/// The words of a text, in order, as they are compared.
+pub fn folded_words(text: &str) -> Vec<String> {
+    words(text).into_iter().map(|word| word.folded).collect()
+}
+
 struct Word {
     folded: String,
     /// The offset in characters from the start of the text.

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answer_options;
 pub mod answer_settings;
 pub mod bisect;
 mod bounds;
@@ -64,7 +65,7 @@ pub use json::Json;
 pub use llm::{Llm, LlmConfig};
 pub use marks::{Locator, Mark, Marked};
 pub use missing::Missing;
-pub use prompt::Prompt;
+pub use prompt::{ChatReply, Dialogue, FinishReason, Message, Prompt, Speaker};
 pub use reranker::{Reranker, RerankerConfig, Scoring};
 pub use retrieval::{Mode, Retrieval};
 pub use row_source::{Adopt, RowContent, RowSource};

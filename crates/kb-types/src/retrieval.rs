@@ -214,9 +214,15 @@ impl Retrieval {
 
     /// The problems of a call's options that do not depend on the knowledge base's settings.
     pub fn options_problems(options: &Value) -> Vec<String> {
+        Retrieval::options_problems_besides(options, &[])
+    }
+
+    /// The same, where the options have other keys, too.
+    pub fn options_problems_besides(options: &Value, others: &[&'static str]) -> Vec<String> {
         let mut fields = Fields::new("options", options);
         Retrieval::default().read(&mut fields);
         fields.read_elsewhere(EXPLAIN);
+        others.iter().for_each(|other| fields.read_elsewhere(other));
         fields.finish()
     }
 

@@ -255,14 +255,15 @@ fn chat(
         }
         let (_, ask) = waiting.next()?;
         let (llm, access, client) = (llm.clone(), access.clone(), right.client.clone());
-        Some(Request::Chat { llm, access, prompt: ask.prompt.clone(), client, patience_ms: None })
+        let dialogue = ask.prompt.clone().into();
+        Some(Request::Chat { llm, access, dialogue, client, patience_ms: None })
     };
     let wrong =
         |problem| Error::Service { kind: ServiceKind::Llm, id: llm.id.clone(), problem, passing: false };
     let take = |number: usize, response| {
         let Some((case, ask)) = asks.get(number) else { return };
         let sentence = match response {
-            Response::Chatted(answer) => read_sentence(&answer).map_err(wrong),
+            Response::Chatted(answer) => read_sentence(&answer.text).map_err(wrong),
             Response::Error(fault) => Err(fault.into()),
             other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
         };

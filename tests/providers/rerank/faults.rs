@@ -54,7 +54,7 @@ impl Way {
         match fault {
             // OpenAI's own models answer null, which is no fault of the answer. For a reranker, one score is
             // missing then.
-            Fault::Null => self.provider == "ollama",
+            Fault::Null => ["ollama", "anthropic", "gemini"].contains(&self.provider),
             Fault::WrongCount => self.scoring.is_some(),
             Fault::NaN | Fault::WrongDimension | Fault::Shuffled => self.scoring.is_none(),
             _ => true,

@@ -14,15 +14,14 @@ use kb_gateway::endpoint::secret::Secret;
 use kb_gateway::endpoint::secret_reference::Reference;
 use kb_gateway::endpoint::usage::Usage;
 use kb_gateway::local_models::Models;
-use kb_gateway::protocol::Prompt;
 use kb_gateway::provider::names;
 use kb_gateway::rerank::{self, Question};
 use kb_gateway::services::{Caller, Services};
 use kb_gateway::turns::{Urgency, Whose};
-use kb_types::ServiceKind;
 use kb_types::error::{Error, Result};
 use kb_types::llm::{Llm, LlmConfig};
 use kb_types::reranker::{Reranker, RerankerConfig};
+use kb_types::{Dialogue, FinishReason, Message, Prompt, ServiceKind, Speaker};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -225,17 +224,76 @@ fn a_chat_model_answers_in_words_and_of_huge_answers_the_beginning_is_read() {
         gateway.runtime.block_on(chat.ask(prompt, &caller(Spent::default()), usage))
     };
     let mut usage = Usage::default();
-    assert_eq!(ask(&mut usage).unwrap(), "yes");
+    let reply = ask(&mut usage).unwrap();
+    assert_eq!((reply.text.as_str(), reply.finish), ("yes", FinishReason::Stop));
+    assert_eq!((reply.input_tokens, reply.output_tokens), (Some(3), Some(1)));
     assert_eq!(usage, Usage { requests: 1, retries: 0, texts: 1, tokens: 4 });
     assert_eq!(stub.requests()[0].body["max_tokens"], 50);
     assert_eq!(stub.complaints(), [] as [String; 0]);
     stub.say(Some(&"a".repeat(300 * 1024)));
     // The call is paid for.
     let before = usage.tokens;
-    assert_eq!(ask(&mut usage).unwrap().len(), 256 * 1024);
+    let reply = ask(&mut usage).unwrap();
+    assert_eq!((reply.text.len(), reply.finish), (256 * 1024, FinishReason::Length));
     assert!(usage.tokens > before);
     for fault in [Fault::Huge, Fault::NotJson, Fault::Truncated, Fault::Status(503)] {
         stub.always(Some(fault.clone()));
         assert!(ask(&mut usage).unwrap_err().is_transient(), "{fault:?}");
+    }
+}
+
+#[test]
+fn a_dialogue_is_sent_in_every_dialect_with_its_roles_and_the_least_limit_of_tokens() {
+    let gateway = Gateway::new();
+    for provider in names(ServiceKind::Llm) {
+        let stub = stub();
+        let llm = llm(&stub, provider, json!({"max_output_tokens": 50, "temperature": 0.5}));
+        let chat = Chat::open(&gateway.services, &llm, &access(llm.base_url.as_deref().unwrap())).unwrap();
+        let earlier = [(Speaker::User, "first"), (Speaker::Assistant, "second")]
+            .map(|(speaker, text)| Message { speaker, text: text.into() });
+        for (most, sent) in [(None, 50), (Some(20), 20), (Some(90), 50)] {
+            let dialogue = Dialogue::new("Be brief.".into(), earlier.to_vec(), "third".into(), most);
+            let mut usage = Usage::default();
+            let asked = chat.ask(dialogue, &caller(Spent::default()), &mut usage);
+            let reply = gateway.runtime.block_on(asked).unwrap();
+            let got = (reply.text.as_str(), reply.finish, reply.input_tokens, reply.output_tokens);
+            assert_eq!(got, ("yes", FinishReason::Stop, Some(1), Some(1)), "{provider}");
+            assert_eq!(usage.tokens, 2, "{provider}");
+            let body = stub.requests().pop().unwrap().body;
+            let numbers = ["/max_tokens", "/options/num_predict", "/generationConfig/maxOutputTokens"];
+            let found = numbers.iter().find_map(|place| body.pointer(place)).unwrap();
+            assert_eq!(found, &json!(sent), "{provider}: {body}");
+            let text = body.to_string();
+            let places =
+                ["Be brief.", "first", "second", "third"].map(|text_of| text.matches(text_of).count());
+            assert_eq!(places, [1; 4], "{provider}: {body}");
+        }
+        assert_eq!(stub.complaints(), [] as [String; 0], "{provider}");
+    }
+}
+
+#[test]
+fn an_overloaded_provider_pauses_all_requests_and_a_wrong_key_is_the_error() {
+    for provider in names(ServiceKind::Llm) {
+        let (gateway, stub) = (Gateway::new(), stub());
+        let ask = || {
+            let llm = llm(&stub, provider, json!({}));
+            let chat =
+                Chat::open(&gateway.services, &llm, &access(llm.base_url.as_deref().unwrap())).unwrap();
+            let prompt = Prompt { system: "Be brief.".into(), user: "one".into() };
+            let (mut usage, caller) = (Usage::default(), caller(Spent::default()));
+            let reply = gateway.runtime.block_on(chat.ask(prompt, &caller, &mut usage));
+            (reply, usage)
+        };
+        for status in [429, 529] {
+            stub.script(Fault::Status(status), 1);
+            let (reply, usage) = ask();
+            assert_eq!((reply.unwrap().text.as_str(), usage.retries), ("yes", 1), "{provider}");
+        }
+        stub.always(Some(Fault::Status(401)));
+        let (reply, usage) = ask();
+        let error = reply.unwrap_err();
+        assert_eq!((error.is_transient(), usage.requests), (false, 1), "{provider}: {error}");
+        assert!(!error.to_string().contains(KEY), "{provider}: {error}");
     }
 }

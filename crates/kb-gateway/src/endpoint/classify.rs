@@ -2,7 +2,7 @@
 //!
 //! - Answered (2xx): vectors are normalised. Anything else in the place of a vector fails only its
 //!   text alone.
-//! - Throttled (429, 503 with Retry-After): nothing is sent under these limits until the pause is over, and
+//! - Throttled (429, 529, 503 with Retry-After): nothing is sent under these limits until the pause is over, and
 //!   long or repeated pauses are told to all who wait. Nothing is halved, because endpoints that limit
 //!   requests answer 429, too, and would get more of them.
 //! - Fault (other 5xx, 408, 425, faults of connection and time, replies that cannot be read): counted by the
@@ -119,7 +119,8 @@ pub fn classify<T>(
 /// Classifies a status.
 fn of_status<T>(status: u16, fault: Fault, retry_after: Option<Duration>) -> Outcome<T> {
     match status {
-        429 => Outcome::Throttled { retry_after, fault },
+        // 529 is what Anthropic answers while it is overloaded.
+        429 | 529 => Outcome::Throttled { retry_after, fault },
         503 if retry_after.is_some() => Outcome::Throttled { retry_after, fault },
         408 | 425 | 500.. => Outcome::Fault(fault),
         400 | 422 => Outcome::Rejected { problem: fault.problem, by_size: false },
@@ -192,6 +193,7 @@ mod tests {
         assert_eq!(of(200, None, "good"), Outcome::Answered(Answer { value: (), tokens: Some(COUNTED) }));
         assert_eq!(of(429, None, "slower"), throttled(429, None));
         assert_eq!(of(429, Some(3), "slower"), throttled(429, Some(3)));
+        assert_eq!(of(529, None, "slower"), throttled(529, None));
         assert_eq!(of(503, Some(3), "slower"), throttled(503, Some(3)));
         for status in [408, 425, 500, 502, 503, 599] {
             assert!(matches!(of(status, None, ""), Outcome::Fault(_)), "{status}");

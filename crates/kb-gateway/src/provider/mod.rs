@@ -3,6 +3,7 @@
 //!
 //! A provider is a file of this folder and a line of [`PROVIDERS`].
 
+mod anthropic;
 mod azure_openai;
 mod cohere;
 mod docling;
@@ -25,18 +26,18 @@ mod voyage;
 pub use super::endpoint::classify::{Answer, Unusable};
 pub use super::endpoint::transport::{Auth, Body, HttpRequest};
 
-use super::protocol::Prompt;
 use kb_types::error::{Error, Result as KbResult};
 use kb_types::extraction::File;
 use kb_types::extractor::{Extractor, ServiceText};
-use kb_types::{Embedder, Kind, Llm, Reranker, ServiceKind};
-use serde_json::Value;
+use kb_types::{ChatReply, Dialogue, Embedder, Kind, Llm, LlmConfig, Reranker, ServiceKind, Speaker};
+use serde_json::{Value, json};
 
 /// All providers, in the order in which errors and the reference list them.
 const PROVIDERS: &[&Provider] = &[
     &openai::PROVIDER,
     &azure_openai::PROVIDER,
     &ollama::PROVIDER,
+    &anthropic::PROVIDER,
     &huggingface::PROVIDER,
     &gemini::PROVIDER,
     &vertex::PROVIDER,
@@ -175,10 +176,44 @@ pub trait ChatApi: Send + Sync {
     /// See [`Provider::model`].
     fn model(&self) -> Option<&'static str>;
     /// The path after `base_url`.
-    fn path(&self, base_url: &str) -> &'static str;
-    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value;
-    /// Reads the text of a reply, and the tokens of the whole request.
-    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable>;
+    fn path(&self, base_url: &str, model: &str) -> String;
+    /// Headers that the API wants.
+    fn headers(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+    /// The problems of a configuration that are specific to this provider.
+    fn problems(&self, _config: &LlmConfig) -> Vec<String> {
+        Vec::new()
+    }
+    fn body(&self, llm: &Llm, dialogue: &Dialogue) -> Value;
+    /// Reads a reply, and the tokens of the whole request.
+    fn read(&self, body: &[u8]) -> Result<Answer<ChatReply>, Unusable>;
+}
+
+/// The messages of a dialogue, each with a role and its text as `content`.
+fn messages(dialogue: &Dialogue) -> Vec<Value> {
+    let role = |speaker| match speaker {
+        Speaker::User => "user",
+        Speaker::Assistant => "assistant",
+    };
+    let messages = dialogue.messages().iter();
+    messages.map(|message| json!({"role": role(message.speaker), "content": message.text})).collect()
+}
+
+/// The same after the instructions.
+fn messages_with_system(dialogue: &Dialogue) -> Vec<Value> {
+    let system = json!({"role": "system", "content": dialogue.system});
+    [system].into_iter().chain(messages(dialogue)).collect()
+}
+
+/// The most tokens of a reply.
+fn max_output_tokens(llm: &Llm, dialogue: &Dialogue) -> Option<u32> {
+    [llm.config.max_output_tokens, dialogue.max_output_tokens].into_iter().flatten().min()
+}
+
+/// The configured temperature.
+fn temperature(llm: &Llm) -> Option<f64> {
+    llm.config.temperature_millis.map(|millis| f64::from(millis) / 1000.0)
 }
 
 pub struct ExtractFacts {

@@ -2,10 +2,10 @@
 
 use super::read::Vector;
 use super::{
-    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Prompt, Provider, Unusable,
-    read, url,
+    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable,
+    max_output_tokens, messages_with_system, read, temperature, url,
 };
-use kb_types::{Embedder, Kind, Llm};
+use kb_types::{ChatReply, Dialogue, Embedder, FinishReason, Kind, Llm};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -55,8 +55,9 @@ impl EmbedApi for Ollama {
 }
 
 #[derive(Deserialize)]
-struct ChatReply {
+struct Chatted {
     message: Message,
+    done_reason: Option<String>,
     #[serde(flatten)]
     usage: Value,
 }
@@ -71,25 +72,19 @@ impl ChatApi for Ollama {
         None
     }
 
-    fn path(&self, _base_url: &str) -> &'static str {
-        "/api/chat"
+    fn path(&self, _base_url: &str, _model: &str) -> String {
+        "/api/chat".into()
     }
 
-    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value {
-        let mut body = json!({
-            "model": llm.model,
-            "messages": [
-                {"role": "system", "content": prompt.system},
-                {"role": "user", "content": prompt.user},
-            ],
-            // The default is to stream.
-            "stream": false,
-        });
+    fn body(&self, llm: &Llm, dialogue: &Dialogue) -> Value {
+        // The default is to stream.
+        let mut body =
+            json!({"model": llm.model, "messages": messages_with_system(dialogue), "stream": false});
         let mut options = Map::new();
-        if let Some(millis) = llm.config.temperature_millis {
-            options.insert("temperature".into(), json!(f64::from(millis) / 1000.0));
+        if let Some(temperature) = temperature(llm) {
+            options.insert("temperature".into(), json!(temperature));
         }
-        if let Some(most) = llm.config.max_output_tokens {
+        if let Some(most) = max_output_tokens(llm, dialogue) {
             options.insert("num_predict".into(), json!(most));
         }
         if !options.is_empty() {
@@ -98,12 +93,17 @@ impl ChatApi for Ollama {
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
-        let ChatReply { message, usage } = read::parse(body)?;
+    fn read(&self, body: &[u8]) -> Result<Answer<ChatReply>, Unusable> {
+        let Chatted { message, done_reason, usage } = read::parse(body)?;
         // Ollama does not count the tokens of a cached prompt.
-        let prompt = read::tokens(&usage, &["prompt_eval_count"]);
-        let tokens =
-            prompt.map(|prompt| prompt.saturating_add(read::tokens(&usage, &["eval_count"]).unwrap_or(0)));
-        Ok(Answer { value: message.content, tokens })
+        let input_tokens = read::tokens(&usage, &["prompt_eval_count"]);
+        let output_tokens = read::tokens(&usage, &["eval_count"]);
+        let finish = match done_reason.as_deref() {
+            None | Some("stop") => FinishReason::Stop,
+            Some("length") => FinishReason::Length,
+            Some(_) => FinishReason::Other,
+        };
+        let tokens = input_tokens.map(|tokens| tokens.saturating_add(output_tokens.unwrap_or(0)));
+        Ok(Answer { value: ChatReply { text: message.content, finish, input_tokens, output_tokens }, tokens })
     }
 }

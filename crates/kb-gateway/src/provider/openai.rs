@@ -3,11 +3,11 @@
 //! <https://platform.openai.com/docs/api-reference/chat/create>
 
 use super::{
-    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Prompt, Provider, Unusable,
-    read, url,
+    Address, Answer, ChatApi, EmbedAnswer, EmbedApi, EmbedFacts, HttpRequest, Provider, Unusable,
+    max_output_tokens, messages_with_system, read, temperature, url,
 };
 use kb_types::remote_settings::EncodingFormat;
-use kb_types::{Embedder, Kind, Llm};
+use kb_types::{ChatReply, Dialogue, Embedder, FinishReason, Kind, Llm};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ impl EmbedApi for OpenAi {
 }
 
 /// Splits "https://host:80/v1/" into "host:80" and "v1".
-fn host_and_path(base: &str) -> (&str, &str) {
+pub fn host_and_path(base: &str) -> (&str, &str) {
     let rest = base.split_once("://").map_or(base, |(_, rest)| rest);
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     (host, path.trim_matches('/'))
@@ -75,6 +75,7 @@ struct Completion {
 #[derive(Deserialize)]
 struct Choice {
     message: Message,
+    finish_reason: Option<String>,
     /// Some gateways report an error here.
     #[serde(default)]
     error: Value,
@@ -83,6 +84,8 @@ struct Choice {
 #[derive(Deserialize)]
 struct Message {
     content: Option<String>,
+    /// What the model says instead of an answer that it refuses.
+    refusal: Option<String>,
 }
 
 impl ChatApi for OpenAi {
@@ -91,39 +94,49 @@ impl ChatApi for OpenAi {
     }
 
     /// As for embeddings, base_url is accepted with /v1 and without.
-    fn path(&self, base_url: &str) -> &'static str {
-        if host_and_path(base_url).1.is_empty() { "/v1/chat/completions" } else { "/chat/completions" }
+    fn path(&self, base_url: &str, _model: &str) -> String {
+        let version = if host_and_path(base_url).1.is_empty() { "/v1" } else { "" };
+        format!("{version}/chat/completions")
     }
 
-    fn body(&self, llm: &Llm, prompt: &Prompt) -> Value {
-        let mut body = json!({
-            "model": llm.model,
-            "messages": [
-                {"role": "system", "content": prompt.system},
-                {"role": "user", "content": prompt.user},
-            ],
-            "stream": false,
-        });
-        if let Some(millis) = llm.config.temperature_millis {
-            body["temperature"] = json!(f64::from(millis) / 1000.0);
+    fn body(&self, llm: &Llm, dialogue: &Dialogue) -> Value {
+        let messages = messages_with_system(dialogue);
+        let mut body = json!({"model": llm.model, "messages": messages, "stream": false});
+        if let Some(temperature) = temperature(llm) {
+            body["temperature"] = json!(temperature);
         }
         // OpenAI's newer models refuse max_tokens, but other servers know only that.
-        if let Some(most) = llm.config.max_output_tokens {
+        if let Some(most) = max_output_tokens(llm, dialogue) {
             let is_own = llm.base_url.as_deref().is_none_or(|base| base.contains("://api.openai.com"));
             body[if is_own { "max_completion_tokens" } else { "max_tokens" }] = json!(most);
         }
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<Answer<String>, Unusable> {
+    fn read(&self, body: &[u8]) -> Result<Answer<ChatReply>, Unusable> {
         let Completion { choices, usage } = read::parse(body)?;
         let choice = choices.into_iter().next();
         let choice = choice.ok_or_else(|| Unusable::Unreadable("the answer has no message".to_string()))?;
         if !choice.error.is_null() {
             return Err(Unusable::Unreadable("the answer is an error".to_string()));
         }
-        // A model that used all its tokens for reasoning returns no text, but is paid for.
-        let value = choice.message.content.unwrap_or_default();
+        let Message { content, refusal } = choice.message;
+        let finish = match choice.finish_reason.as_deref() {
+            _ if refusal.is_some() => FinishReason::ContentFilter,
+            // Some servers give no reason.
+            None | Some("stop" | "eos" | "end_turn") => FinishReason::Stop,
+            Some("length" | "max_tokens") => FinishReason::Length,
+            Some("content_filter") => FinishReason::ContentFilter,
+            Some("tool_calls" | "function_call") => FinishReason::ToolCalls,
+            Some(_) => FinishReason::Other,
+        };
+        let value = ChatReply {
+            // A model that used all its tokens for reasoning returns no text, but is paid for.
+            text: content.or(refusal).unwrap_or_default(),
+            finish,
+            input_tokens: read::tokens(&usage, &["prompt_tokens"]),
+            output_tokens: read::tokens(&usage, &["completion_tokens"]),
+        };
         Ok(Answer { value, tokens: read::tokens(&usage, &["total_tokens"]) })
     }
 }

@@ -184,6 +184,12 @@ pub fn tokens(usage: &Value, fields: &[&str]) -> Option<u64> {
     fields.iter().find_map(|field| count(usage.get(field)?))
 }
 
+/// The sum of these fields, as far as they have numbers. None if none has one.
+pub fn sum(usage: &Value, fields: &[&str]) -> Option<u64> {
+    let counts = fields.iter().filter_map(|field| count(usage.get(field)?));
+    counts.reduce(u64::saturating_add)
+}
+
 #[derive(Deserialize)]
 struct OpenAiAnswer {
     data: Vec<Option<OpenAiItem>>,

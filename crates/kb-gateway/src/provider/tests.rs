@@ -1,6 +1,7 @@
 //! Tests of the requests of each provider.
 
 mod answers;
+mod chat;
 mod extract;
 
 use super::*;
@@ -63,7 +64,7 @@ fn the_hint_for_an_unknown_provider_lists_those_of_its_kind() {
     let hint = |kind| unavailable(kind, "nope").hint().unwrap();
     assert_eq!(
         hint(ServiceKind::Llm),
-        "Available are openai (and whatever speaks its protocol, by base_url) and ollama."
+        "Available are openai (and whatever speaks its protocol, by base_url), ollama, anthropic and gemini."
     );
     assert!(hint(ServiceKind::Reranker).starts_with("Available are local, llm, cohere, "));
 }

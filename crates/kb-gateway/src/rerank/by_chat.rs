@@ -24,7 +24,7 @@ pub async fn scores(
     let mut all = Vec::with_capacity(texts.len());
     for part in texts.chunks(reranker.config.batch_size.unwrap_or(usize::MAX)) {
         let answer = chat.ask(prompt::of_many(query, part), caller, usage).await?;
-        let read = prompt::read_many(&answer, part.len()).map_err(|problem| Error::Service {
+        let read = prompt::read_many(&answer.text, part.len()).map_err(|problem| Error::Service {
             kind: ServiceKind::Reranker,
             id: reranker.id.clone(),
             problem,
@@ -62,7 +62,7 @@ async fn one_by_one(
             Some(Ok((place, answer, part))) => {
                 usage.add(&part);
                 match answer {
-                    Ok(answer) => scores[place] = prompt::read_one(&answer),
+                    Ok(answer) => scores[place] = prompt::read_one(&answer.text),
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }

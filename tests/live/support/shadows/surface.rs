@@ -208,6 +208,11 @@ fn plausible(function: &str, name: &str, ty: &str) -> Option<String> {
 /// The same for functions over conversations, memories and bindings. None: what holds for all functions.
 fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static str>> {
     let text = match (function, name) {
+        ("answer", "conversation" | "memory") => return Some(None),
+        ("answer", "llm") => "talker",
+        ("answer", "max_tokens") => "4000",
+        // Nothing is found, so that the model is not asked.
+        ("answer", "options") => r#"{"on_error": "keyword", "filter": {"n": "none"}}"#,
         ("create_memory", "id") => "fresh",
         ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
         ("create_memory" | "alter_memory", "settings") => r#"{"retrieval": {"max_results": 3}}"#,
