@@ -1,5 +1,5 @@
 -- The demo: PostgreSQL's manual becomes a knowledge base and answers questions, one of them three ways; then a folder of files becomes
--- one, a table is attached, a preference is remembered, and a chat model (a stub, whose URL is in the variable talker) answers with citations.
+-- one, and a table is attached.
 -- Run by tools/demo.sh, as often as you like: what is there already is left as it is.
 \pset tuples_only on
 \pset format unaligned
@@ -87,23 +87,3 @@ FROM kb.query('articles', 'can I work from home?', 5);
 UPDATE articles SET status = 'draft' WHERE id = 1;
 SELECT format('Unpublished: %s answers, at that commit', count(*)) FROM kb.query('articles', 'can I work from home?', 5);
 \echo
--- What an agent learnt outlives its conversation.
-SELECT kb.create_memory('assistant')
-WHERE NOT EXISTS (SELECT FROM kb.knowledge_bases WHERE id = 'assistant') \g /dev/null
-SELECT kb.remember('assistant', 'The reader prefers examples for psql.', 'user:1', '{preference}') \g /dev/null
-SELECT kb.wait('assistant', 600) \g /dev/null
-SELECT format(E'Remembered: which program should the examples be for?\n  %s (score %s)', fact, round(score::numeric, 2))
-FROM kb.recall('assistant', 'Which program should the examples be for?', subject => 'user:1', min_score => 0);
-\echo
-\if :{?talker}
-SELECT kb.create_llm('talker', 'openai', base_url => :'talker')
-WHERE NOT EXISTS (SELECT FROM kb.llms WHERE id = 'talker') \g /dev/null
-SELECT kb.alter_llm('talker', base_url => :'talker') \g /dev/null
-\set question 'How can I build an index without blocking writes to the table?'
-SELECT format(E'An answer of a chat model (here a stub, which repeats a sentence): %s\n\n  %s\n', :'question',
-              regexp_replace(answer, '\s+', ' ', 'g'))
-    || (SELECT string_agg(format('  %s %s: %s', a ->> 'text', a ->> 'file_id', left(regexp_replace(a ->> 'quote', '\s+', ' ', 'g'), 100)), E'\n')
-        FROM jsonb_array_elements(annotations) AS a)
-FROM kb.answer('manual', :'question', 'talker', memory => 'assistant', options => '{"subject": "user:1"}');
-\echo
-\endif

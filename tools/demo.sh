@@ -41,17 +41,10 @@ if [ "$(sql -d postgres -c "SELECT shobj_description(oid, 'pg_database') FROM pg
         -c "COMMENT ON DATABASE demo IS '$made_with'"
 fi
 
-# A chat model that costs nothing: the stub of the tests, which ends with its standard input.
-say "building the stub of a chat model"
-(cd "$root" && cargo build --quiet --no-default-features --features "pg$PG_MAJOR" --example stub-provider)
-coproc stub { exec "${CARGO_TARGET_DIR:-$root/target}/debug/examples/stub-provider" 2>/dev/null; }
-read -r listening <&"${stub[0]}"
-talker=http://127.0.0.1:${listening##*:}/chat_openai/v1
-
 # The script runs in the background while this one watches its progress from another connection.
 psql_pid=
 trap 'if [ -n "$psql_pid" ]; then kill "$psql_pid" 2>/dev/null || true; fi' EXIT
-cluster_psql "$dir" -d demo --set "manual=$KB_SCRATCH/manual" --set "talker=$talker" -f "$root/demo/demo.sql" &
+cluster_psql "$dir" -d demo --set "manual=$KB_SCRATCH/manual" -f "$root/demo/demo.sql" &
 psql_pid=$!
 seen=
 while kill -0 "$psql_pid" 2>/dev/null; do
