@@ -222,7 +222,7 @@ fn the_tools_that_search_documents_keep_to_rows_scores_and_tokens() {
     for kb in ["k", "l"] {
         db.create_kb(kb, "hash", "{}");
         for n in 0..8 {
-            db.run(&format!("SELECT kb.put_document('{kb}', '{kb}{n}', 'ships in the harbor number {n}', '{{\"n\": {n}}}', 'Title {n}')"));
+            db.run(&format!("SELECT kb.put_document('{kb}', '{kb}{n}', 'ships in the harbor {kb} number {n}', '{{\"n\": {n}}}', 'Title {n}')"));
         }
     }
     db.run("SELECT kb.put_document('k', 'other', 'nothing of the kind')");
