@@ -164,8 +164,8 @@ fn of_metadata<'a>(
     }
 }
 
-/// The condition of a filter on entries of a subject, or with tags, and the rest of the filter. None: there is
-/// no such condition that every document has to pass.
+/// The condition of a filter on entries of a subject, or with tags, and the rest of the filter. None: there
+/// is no such condition that every document has to pass.
 pub fn by_entries(filter: &Filter) -> Option<(&MemoryCondition, Filter)> {
     let is_narrow = |condition: &MemoryCondition| condition.subject.is_some() || !condition.tags.is_empty();
     let parts = match filter {

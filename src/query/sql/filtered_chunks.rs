@@ -42,8 +42,8 @@ impl<'a> FilteredChunks<'a> {
         FilteredChunks { filter, target, all: OnceCell::new(), more_than: Cell::new(None) }
     }
 
-    /// Whether it can be assumed that nearly all chunks pass, because it only asks for entries of a memory that
-    /// hold, of any subject. A search tests what it finds then, instead of listing what passes.
+    /// Whether it can be assumed that nearly all chunks pass, because it only asks for entries of a memory
+    /// that hold, of any subject. A search tests what it finds then, instead of listing what passes.
     pub fn is_wide(&self) -> bool {
         is_wide(self.filter)
     }
