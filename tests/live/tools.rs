@@ -197,7 +197,7 @@ fn whatever_a_model_writes_is_a_result_and_changes_nothing() {
     for arguments in [
         format!(r#"{{"text": "{}"}}"#, "x".repeat(9000)),
         format!(r#"{{"text": "x", "id": "{}"}}"#, "x".repeat(2000)),
-        format!(r#"{{"text": "x", "metadata": {{"a": {{"b": 1}}}}}}"#),
+        r#"{"text": "x", "metadata": {"a": {"b": 1}}}"#.to_string(),
     ] {
         assert!(call(&mut db, "memory_store", &arguments, all)["error"].is_string());
     }
