@@ -86,8 +86,9 @@ CROSS JOIN LATERAL (
     SELECT NULL, 'metadata_indexes', count(DISTINCT (m.key, m.type)), kb._allowed('metadata_indexes')
     FROM kb.metadata_indexes m WHERE m.tenant_id = t.tenant_id
     UNION ALL
-    SELECT NULL, 'memory_entries', (SELECT count(*) FROM kb.memory_entries m WHERE m.kb_no IN (
-        SELECT s.kb_no FROM kb.memory_stores s WHERE s.tenant_id = t.tenant_id)), kb._allowed('memory_entries')
+    SELECT NULL, 'memory_entries', coalesce(sum(m.entries), 0)::bigint, kb._allowed('memory_entries')
+    FROM kb.memory_stores s CROSS JOIN LATERAL (
+        SELECT count(*) AS entries FROM kb.memory_entries m WHERE m.kb_no = s.kb_no) m WHERE s.tenant_id = t.tenant_id
     UNION ALL
     SELECT NULL, 'tokens_per_day', coalesce(sum(t.tokens), 0)::bigint, q.tokens_per_day FROM kb.usage t
     WHERE t.tenant_id = q.tenant_id AND t.day = (now() AT TIME ZONE 'UTC')::date) u

@@ -173,6 +173,10 @@ impl<'a> VectorStore for VectorQuestion<'a> {
 
     fn kept(&self, most: usize) -> Result<Option<Kept>> {
         let Some(filtered) = self.filtered else { return Ok(None) };
+        // The index is searched as if there were no filter, and goes on until enough has passed.
+        if filtered.is_wide() && self.forced().is_none() {
+            return Ok(None);
+        }
         let most = match self.forced() {
             None => most,
             Some(Forced::List) => MOST_LISTED,

@@ -63,7 +63,7 @@ impl<'a> ByWords<'a> {
         let mut ranked = Ranked { target, index, filtered, rest, ranked: 0, is_all: false, given };
         if ranked.index.terms.is_empty() {
             ranked.is_all = true;
-        } else {
+        } else if !filtered.is_some_and(FilteredChunks::is_wide) {
             ranked.rank_filtered(FEW)?;
         }
         let left_out = ranked.index.left_out;

@@ -1,7 +1,7 @@
 //! kb.call_tool: runs a tool with the arguments that a model wrote.
 //!
-//! A mistake in the arguments is a result with the member `error`, which the model reads and corrects. What the
-//! application decides, or what happens meanwhile, raises an error.
+//! A mistake in the arguments is a result with the member `error`, which the model reads and corrects. What
+//! the application decides, or what happens meanwhile, raises an error.
 
 use super::arguments::{Arguments, has_string};
 use super::definitions::Tool;

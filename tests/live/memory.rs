@@ -343,6 +343,8 @@ fn recall_works_on_a_standby_and_answers_by_words_without_the_embedder() {
     let standby = cluster.standby(&[PRELOAD]);
     let mut there = standby.connect(APP);
     assert_eq!(recalled(&mut there, "Python", ", subject => 'u'"), ["prefers Python"]);
+    let tool = r#"kb.call_tool('memory_search', '{"query": "prefers Python"}', '{"memory": "m"}')"#;
+    assert_eq!(there.one::<String>(&format!("SELECT {tool} ->> 'count'")), "1");
 }
 
 #[test]
@@ -502,7 +504,10 @@ fn a_fact_names_what_said_it_until_that_is_dropped() {
 fn the_entries_of_a_tenant_have_a_limit_under_which_forgetting_makes_room() {
     let (cluster, mut db) = crate::connected!();
     db.run("CREATE ROLE writer LOGIN IN ROLE kb_writer; CREATE ROLE chief LOGIN IN ROLE kb_admin");
-    assert_eq!(db.one::<String>("SHOW kb.tenant_memory_entries"), "10000");
+    assert_eq!(
+        db.one::<String>("SELECT current_setting('kb.tenant_memory_entries') FROM kb.current_tenant()"),
+        "10000"
+    );
     db.run("ALTER DATABASE app SET kb.tenant_memory_entries = 3");
     let mut a = cluster.connect_as_tenant("writer", "a");
     a.run("SELECT kb.create_memory('m', 'hash'), kb.create_memory('n', 'hash')");

@@ -197,7 +197,7 @@ fn whatever_a_model_writes_is_a_result_and_changes_nothing() {
     for arguments in [
         format!(r#"{{"text": "{}"}}"#, "x".repeat(9000)),
         format!(r#"{{"text": "x", "id": "{}"}}"#, "x".repeat(2000)),
-        format!(r#"{{"text": "x", "metadata": {{"a": {{"b": 1}}}}}}"#),
+        r#"{"text": "x", "metadata": {"a": {"b": 1}}}"#.to_string(),
     ] {
         assert!(call(&mut db, "memory_store", &arguments, all)["error"].is_string());
     }
@@ -222,7 +222,7 @@ fn the_tools_that_search_documents_keep_to_rows_scores_and_tokens() {
     for kb in ["k", "l"] {
         db.create_kb(kb, "hash", "{}");
         for n in 0..8 {
-            db.run(&format!("SELECT kb.put_document('{kb}', '{kb}{n}', 'ships in the harbor number {n}', '{{\"n\": {n}}}', 'Title {n}')"));
+            db.run(&format!("SELECT kb.put_document('{kb}', '{kb}{n}', 'ships in the harbor {kb} number {n}', '{{\"n\": {n}}}', 'Title {n}')"));
         }
     }
     db.run("SELECT kb.put_document('k', 'other', 'nothing of the kind')");

@@ -1,8 +1,8 @@
 //! How often the entries of memories were recalled in each database, until its worker has written it.
 //!
 //! A recall cannot write, so its accesses are counted here, in bounded memory. A part is repeated until the
-//! worker's next request has the number of the part. Accesses that find no room, or that wait when the gateway
-//! ends, are lost, which is no error.
+//! worker's next request has the number of the part. Accesses that find no room, or that wait when the
+//! gateway ends, are lost, which is no error.
 
 use super::protocol::{AccessPart, EntryAccesses, TenantAccesses};
 use std::collections::HashMap;

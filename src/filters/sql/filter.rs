@@ -164,10 +164,51 @@ fn of_metadata<'a>(
     }
 }
 
+/// The condition of a filter on entries of a subject, or with tags, and the rest of the filter. None: there
+/// is no such condition that every document has to pass.
+pub fn by_entries(filter: &Filter) -> Option<(&MemoryCondition, Filter)> {
+    let is_narrow = |condition: &MemoryCondition| condition.subject.is_some() || !condition.tags.is_empty();
+    let parts = match filter {
+        Filter::All(parts) => parts.as_slice(),
+        part => std::slice::from_ref(part),
+    };
+    let narrow = |part: &Filter| matches!(part, Filter::Remembered(condition) if is_narrow(condition));
+    let place = parts.iter().position(narrow)?;
+    let Filter::Remembered(condition) = parts.get(place)? else { return None };
+    let rest = parts.iter().enumerate().filter(|(other, _)| *other != place).map(|(_, part)| part.clone());
+    Some((condition, Filter::All(rest.collect())))
+}
+
+/// The documents of these entries, as an item of FROM that is called d. Each is looked up by its key: with
+/// poor statistics, the planner would go through all documents of a memory for those of one subject.
+pub fn documents_of_entries<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
+    format!(
+        "pg_catalog.unnest({}) AS l (document_id)
+         CROSS JOIN LATERAL (SELECT d.* FROM kb.documents d WHERE d.document_id = l.document_id LIMIT 1) d",
+        entries(condition, arguments)
+    )
+}
+
 /// Entries of a subject, or with tags, are found by an index on kb.memory_entries, whatever the statistics
 /// say; otherwise the entry of each document is looked up.
 fn of_memory<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
-    let MemoryCondition { kb_no, subject, tags, valid_at, accessed_after } = condition;
+    if condition.subject.is_some() || !condition.tags.is_empty() {
+        return format!("d.document_id = ANY ({})", entries(condition, arguments));
+    }
+    let conditions = of_entry(condition, arguments);
+    format!("EXISTS (SELECT FROM kb.memory_entries m WHERE m.document_id = d.document_id{conditions})")
+}
+
+/// The document_ids of the entries of which this holds, as an array.
+fn entries<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
+    let conditions = of_entry(condition, arguments);
+    let kb_no = arguments.add(Arg::Long(condition.kb_no));
+    format!("ARRAY(SELECT m.document_id FROM kb.memory_entries m WHERE m.kb_no = {kb_no}{conditions})")
+}
+
+/// What has to hold for an entry m, besides its memory.
+fn of_entry<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
+    let MemoryCondition { subject, tags, valid_at, accessed_after, .. } = condition;
     let mut time = |at: i64| {
         format!("('epoch'::timestamptz + {} * '1 microsecond'::interval)", arguments.add(Arg::Long(at)))
     };
@@ -187,18 +228,7 @@ fn of_memory<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) 
     if let Some(subject) = subject {
         conditions += &format!(" AND m.subject = {}", arguments.add(Arg::Text(subject)));
     }
-    match subject.is_none() && tags.is_empty() {
-        true => {
-            format!(
-                "EXISTS (SELECT FROM kb.memory_entries m WHERE m.document_id = d.document_id{conditions})"
-            )
-        }
-        false => format!(
-            "d.document_id = ANY (ARRAY(
-                 SELECT m.document_id FROM kb.memory_entries m WHERE m.kb_no = {}{conditions}))",
-            arguments.add(Arg::Long(*kb_no))
-        ),
-    }
+    conditions
 }
 
 fn of_field<'a>(field: Field, test: &'a Test, arguments: &mut Arguments<'a>) -> String {

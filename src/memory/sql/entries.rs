@@ -148,7 +148,8 @@ pub fn count_accesses(accesses: &TenantAccesses) -> Result<()> {
                 "UPDATE kb.memory_entries m SET access_count = m.access_count + a.count,
                      last_accessed_at = greatest(m.last_accessed_at, {TIME} a.at)
                  FROM (SELECT u.document_id, u.count, u.at
-                       FROM pg_catalog.unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+                       FROM ROWS FROM (pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::bigint[]),
+                                       pg_catalog.unnest($4::bigint[]), pg_catalog.unnest($5::bigint[]))
                             AS u (kb_no, document_id, count, at)
                        CROSS JOIN LATERAL (
                            SELECT FROM kb.memory_entries e

@@ -42,6 +42,12 @@ impl<'a> FilteredChunks<'a> {
         FilteredChunks { filter, target, all: OnceCell::new(), more_than: Cell::new(None) }
     }
 
+    /// Whether it can be assumed that nearly all chunks pass, because it only asks for entries of a memory
+    /// that hold, of any subject. A search tests what it finds then, instead of listing what passes.
+    pub fn is_wide(&self) -> bool {
+        is_wide(self.filter)
+    }
+
     /// Returns None if there are more than `most`.
     pub fn at_most(&self, most: usize) -> Result<Option<&[Uuid]>> {
         if self.all.get().is_none() && self.more_than.get().is_none_or(|known| known < most) {
@@ -54,9 +60,19 @@ impl<'a> FilteredChunks<'a> {
     }
 }
 
+fn is_wide(filter: &Filter) -> bool {
+    match filter {
+        Filter::All(parts) => !parts.is_empty() && parts.iter().all(is_wide),
+        Filter::Remembered(condition) => condition.subject.is_none() && condition.tags.is_empty(),
+        Filter::Any(_) | Filter::Not(_) | Filter::Is(..) => false,
+    }
+}
+
 /// Returns None if there are more than `most`.
 fn read_chunks(target: &SearchTarget, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
     let tenants = shares::readable(target.kb_no)?;
+    let by_entries = filter::by_entries(filter);
+    let filter = by_entries.as_ref().map_or(filter, |(_, rest)| rest);
     let found = as_owner(|| {
         let indexes = metadata_indexes::of_filter(target.kb_no, filter)?;
         let mut arguments = Arguments::default();
@@ -64,13 +80,17 @@ fn read_chunks(target: &SearchTarget, filter: &Filter, most: usize) -> Result<Op
         let kb_no = arguments.add(Arg::Long(target.kb_no));
         let tenants = arguments.add(Arg::Texts(&tenants));
         let limit = arguments.add(Arg::Long(most as i64 + 1));
+        let documents = match &by_entries {
+            Some((entries, _)) => filter::documents_of_entries(entries, &mut arguments),
+            None => "kb.documents d".into(),
+        };
         let condition = filter::indexed_condition(filter, &indexes, &mut arguments);
         // "OFFSET 0" makes the planner find documents by the filter, never by way of all chunks. One array
         // costs less than a row for each chunk.
         let sql = format!(
             "SELECT pg_catalog.array_agg(l.chunk_id) FROM (
                  SELECT c.chunk_id FROM (
-                     SELECT d.document_id FROM kb.documents d
+                     SELECT d.document_id FROM {documents}
                      WHERE d.kb_no = {kb_no} AND d.tenant_id = ANY ({tenants}) AND {condition} OFFSET 0) d
                  JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
                  LIMIT {limit}) l"

@@ -11,7 +11,7 @@ use crate::pg::row::from_row;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::table_cache::{self, TableCache};
 use crate::pg::{setting, txn};
-use crate::sql::BY_INDEX;
+use crate::sql::{BY_INDEX, BY_LOOKUPS};
 use kb_types::error::{Error, Result};
 use kb_types::quota::{Quota, Thing, Volume};
 use std::cell::RefCell;
@@ -236,7 +236,7 @@ pub fn count(tenant_id: &str, thing: Thing, most: i64) -> Result<i64> {
     };
     let sql = format!("SELECT count(*) FROM ({things} LIMIT $2) t");
     let count = || spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Long(most)], Row::only::<i64>);
-    let found = txn::with_latest_snapshot(|| setting::with(BY_INDEX, count))?;
+    let found = txn::with_latest_snapshot(|| setting::with(BY_LOOKUPS, count))?;
     Ok(found.unwrap_or(0))
 }
 
