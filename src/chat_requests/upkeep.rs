@@ -25,7 +25,8 @@ const OF_TENANT: usize = 2;
 const TENANTS: usize = 64;
 /// The pauses after errors that count as attempts: the first one, which doubles, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// The pause where the request is not the cause of an error, and where others of the same model are under way.
+/// The pause where the request is not the cause of an error, and where others of the same model are under
+/// way.
 const UNRELATED: Duration = Duration::from_secs(10);
 const BUSY: Duration = Duration::from_secs(1);
 

@@ -4,7 +4,10 @@
 mod api;
 mod create_memory;
 mod forget;
+pub mod known;
 mod recall;
-mod remember;
+pub mod remember;
 mod sql;
 mod touch;
+
+pub use sql::stores;

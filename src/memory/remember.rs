@@ -22,6 +22,11 @@ use std::collections::{BTreeMap, HashMap};
 pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(memory)?;
     stores::check(&kb)?;
+    remember_in(&kb, facts)
+}
+
+/// Stores facts in a memory, which belongs to the caller's tenant, or in the worker.
+pub fn remember_in(kb: &KnowledgeBase, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
     let problems: Vec<String> = facts
         .iter()
         .flat_map(|(name, fact)| fact.problems().into_iter().map(move |problem| format!("{name}{problem}")))
@@ -30,7 +35,7 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
         return Err(Error::Argument { argument: "fact", problem: problems.join("; ") });
     }
     let facts: Vec<Fact> = facts.into_iter().map(|(_, fact)| fact).collect();
-    let ids = as_owner(|| facts.iter().map(|fact| id(&kb, fact)).collect::<Result<Vec<String>>>())?;
+    let ids = as_owner(|| facts.iter().map(|fact| id(kb, fact)).collect::<Result<Vec<String>>>())?;
     let distinct = distinct(&ids, facts);
     let documents = distinct
         .iter()
@@ -44,14 +49,14 @@ pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String,
             chunking: None,
         })
         .collect();
-    let put = put_checked(&kb, check_all(&kb, documents)?)?;
+    let put = put_checked(kb, check_all(kb, documents)?)?;
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
         let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();
-        quota::within(&kb.tenant_id, || entries::put(&kb, &Value::Array(given)))?;
+        quota::within(&kb.tenant_id, || entries::put(kb, &Value::Array(given)))?;
         for (by, fact) in &distinct {
             let Some(superseded) = &fact.supersedes else { continue };
-            if !entries::supersede(&kb, superseded, by)? {
+            if !entries::supersede(kb, superseded, by)? {
                 return Err(Error::NotFound { what: ObjectKind::MemoryEntry, id: superseded.clone() });
             }
         }
