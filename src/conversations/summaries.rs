@@ -40,10 +40,10 @@ impl Kind for Summaries {
 
     fn prepare(&mut self, request: &ChatRequest) -> Result<Next> {
         let found = next(request, self.continued.contains(&request.request_no))?;
-        match &found {
-            Some((_, false)) => drop(self.continued.remove(&request.request_no)),
-            Some((_, true)) => drop(self.continued.insert(request.request_no)),
-            None => drop(self.continued.remove(&request.request_no)),
+        if matches!(found, Some((_, true))) {
+            self.continued.insert(request.request_no);
+        } else {
+            self.continued.remove(&request.request_no);
         }
         Ok(found.map_or(Next::Finish, |(asked, _)| Next::Ask(asked)))
     }
