@@ -399,7 +399,7 @@ GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;
 COMMENT ON FUNCTION kb.feedback(uuid, uuid, boolean) IS
     'Records in kb.query_feedback whether a chunk of the answer to a logged question (query_id in the locator of its rows) was relevant. The last call counts, and NULL removes the feedback. Only for questions of the session''s tenant.';
 -- Conversations.
-GRANT SELECT ON kb.conversations, kb.turns, kb.summaries, kb.chat_requests TO kb_reader;
+GRANT SELECT ON kb.conversations, kb.turns, kb.summaries, kb.extractions, kb.chat_requests TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.window(text, integer) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.wait_for_summary(text, double precision) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.create_conversation(text, text, jsonb, jsonb) TO kb_writer;
@@ -408,7 +408,7 @@ GRANT EXECUTE ON FUNCTION kb.drop_conversation(text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.append_turn(text, text, text, text, jsonb, text, integer, jsonb, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.append_turn(text, text, jsonb, text, jsonb, text, integer, jsonb, jsonb) TO kb_writer;
 COMMENT ON FUNCTION kb.create_conversation(text, text, jsonb, jsonb) IS
-    'Creates a conversation of the current tenant, without turns, and returns its id. id: NULL means a new one that begins with conv_. settings: token_threshold (the most tokens of a window, 8000), tokenizer (an OpenAI model or encoding by which tokens are counted; without it, four characters count as a token), window_size (how many of the last turns a summary leaves out, 10) and summary ({strategy, llm, max_tokens}: off, lazy or eager, the chat model, and the most tokens of a summary, 500). An error lists every problem.';
+    'Creates a conversation of the current tenant, without turns, and returns its id. id: NULL means a new one that begins with conv_. settings: token_threshold (the most tokens of a window, 8000), tokenizer (an OpenAI model or encoding by which tokens are counted; without it, four characters count as a token), window_size (how many of the last turns a summary leaves out, 10) and summary ({strategy, llm, max_tokens}: off, lazy or eager, the chat model, and the most tokens of a summary, 500), memory (of this tenant, in which facts are remembered) and subject (whom they are about). An error lists every problem.';
 COMMENT ON FUNCTION kb.alter_conversation(text, text, jsonb, jsonb) IS
     'Changes properties of a conversation; NULL leaves a property unchanged. settings and metadata are each replaced as a whole.';
 COMMENT ON FUNCTION kb.drop_conversation(text) IS
@@ -419,6 +419,9 @@ COMMENT ON FUNCTION kb.append_turn(text, text, jsonb, text, jsonb, text, integer
     'Does the same for a content of parts, an array of objects that each have a type, as in the messages of OpenAI. The argument is called parts, so that callers by name (PostgREST) can tell this function from the one that takes text.';
 COMMENT ON FUNCTION kb.window(text, integer) IS
     'Returns the last turns of a conversation, or those that end with a turn if id is one, in their order and with at most max_tokens tokens (default: token_threshold of the conversation). A tool call and its results are in the window together or not at all. The last turn, with the call that it answers, is always in the window. If the turns are more and there is a summary of the older ones, it is the first row (is_summary, role system, the last turn that it covers), and the turns after it follow. is_cut: turns were left out that no summary covers.';
+GRANT EXECUTE ON FUNCTION kb.extract_memories(text) TO kb_writer;
+COMMENT ON FUNCTION kb.extract_memories(text) IS
+    'Has the chat model of a memory extract facts from a conversation, or from what a turn ends, into the memory that the settings of the conversation name. Returns the number of turns from which none were extracted yet; the worker asks the model after the commit.';
 COMMENT ON FUNCTION kb.wait_for_summary(text, double precision) IS
     'Waits until a conversation, or what a turn ends, has the summary that its window needs, and has it made. Returns at once if the window needs none. Raises an error if the summary cannot be made, or after timeout seconds (NULL: no limit).';
 

@@ -66,7 +66,7 @@ DECLARE
     t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['query_log', 'query_feedback', 'conversations', 'turns', 'summaries',
-            'chat_requests'] LOOP
+            'extractions', 'chat_requests'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format(

@@ -1100,9 +1100,28 @@ COMMENT ON TABLE kb.summaries IS 'Summaries of conversations, each of the turns 
 COMMENT ON COLUMN kb.summaries.summarized_up_to IS 'The id of the last turn that the summary covers.';
 COMMENT ON COLUMN kb.summaries.llm IS 'The chat model that made the summary.';
 SELECT pg_catalog.pg_extension_config_dump('kb.summaries', '');
--- What the worker will ask chat models beside jobs. subject: what a request is about; at most one request of a
--- kind waits for a subject. Who makes a request again for a subject that has one locks it, so that the worker
--- does not finish it without seeing what was written with it.
+-- Up to which turns facts were extracted.
+CREATE TABLE kb.extractions (
+    tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
+    extracted_up_to text NOT NULL,
+    conversation_id text NOT NULL,
+    -- The place of the turn.
+    branch_no       bigint NOT NULL,
+    depth           bigint NOT NULL,
+    facts           integer NOT NULL CHECK (facts >= 0),
+    llm             text NOT NULL,
+    created_at      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (extracted_up_to, tenant_id),
+    UNIQUE (branch_no, depth),
+    FOREIGN KEY (extracted_up_to, tenant_id) REFERENCES kb.turns (id, tenant_id) ON DELETE CASCADE
+);
+COMMENT ON TABLE kb.extractions IS 'Up to which turns of conversations facts were extracted into memories. Changed by the worker; deleted with the turn.';
+COMMENT ON COLUMN kb.extractions.extracted_up_to IS 'The id of the last turn that the chat model read.';
+COMMENT ON COLUMN kb.extractions.facts IS 'How many facts were stored.';
+SELECT pg_catalog.pg_extension_config_dump('kb.extractions', '');
+-- What the worker will ask chat models beside jobs. subject: what a request is about; at most one request of
+-- a kind waits for a subject. A session that makes a request which exists already locks it, so that the
+-- worker does not finish it without seeing what that session has written.
 CREATE SEQUENCE kb.chat_request_no_seq;
 CREATE TABLE kb.chat_requests (
     request_no      bigint PRIMARY KEY DEFAULT nextval('kb.chat_request_no_seq'),
@@ -1126,7 +1145,7 @@ CREATE INDEX chat_requests_due_at ON kb.chat_requests (due_at) WHERE failed_at I
 CREATE INDEX chat_requests_tenant_id ON kb.chat_requests (tenant_id, due_at) WHERE failed_at IS NULL;
 COMMENT ON TABLE kb.chat_requests IS 'What the worker will ask chat models about conversations, and what it asked in vain.';
 COMMENT ON COLUMN kb.chat_requests.kind IS 'summary: a summary of the turns that have left the window. extraction: facts for a memory.';
-COMMENT ON COLUMN kb.chat_requests.subject IS 'For a summary, the branch, and if the window ended before the last turn of the branch, the depth where it did.';
+COMMENT ON COLUMN kb.chat_requests.subject IS 'The branch, and if the window ended before the last turn of the branch, or kb.extract_memories was called, the depth of the last turn that counts.';
 COMMENT ON COLUMN kb.chat_requests.due_at IS 'When the worker asks, or asks again after an error.';
 COMMENT ON COLUMN kb.chat_requests.error IS 'The last error.';
 COMMENT ON COLUMN kb.chat_requests.failed_at IS 'When the request was given up; NULL if it waits.';
@@ -1177,6 +1196,7 @@ ALTER TABLE kb.memory_entries ALTER COLUMN subject SET STATISTICS 0, ALTER COLUM
 ALTER TABLE kb.conversations ALTER COLUMN title SET STATISTICS 0;
 ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role SET STATISTICS 0, ALTER COLUMN tool_call_id SET STATISTICS 0;
 ALTER TABLE kb.summaries ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN llm SET STATISTICS 0;
+ALTER TABLE kb.extractions ALTER COLUMN llm SET STATISTICS 0;
 ALTER TABLE kb.chat_requests ALTER COLUMN error SET STATISTICS 0;
 ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,
     ALTER COLUMN fallback SET STATISTICS 0, ALTER COLUMN inject_as SET STATISTICS 0;

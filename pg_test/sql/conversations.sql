@@ -26,6 +26,8 @@ SELECT title, settings, metadata FROM kb.conversations WHERE id = 'cv';
 SELECT try($$SELECT kb.create_conversation('s', settings => '{"window_size": 0, "summary": {"strategy": "lazy", "max_tokens": 0}}')$$);
 SELECT try($$SELECT kb.create_conversation('s', settings => '{"summary": {"strategy": "eager", "llm": "none"}}')$$);
 SELECT try($$SELECT kb.wait_for_summary('none', 1)$$);
+SELECT try($$SELECT kb.extract_memories('cv')$$);
+SELECT try($$SELECT kb.create_conversation('s', settings => '{"memory": "none", "subject": " "}')$$);
 SELECT try($$SELECT kb.wait_for_summary('cv', -1)$$);
 SELECT try($$SELECT kb.create_conversation('cv')$$);
 SELECT try($$SELECT kb.create_conversation('turn_x', settings => '{"token_threshold": 0, "tokenizer": "x", "speed": 1}', metadata => '[]')$$);

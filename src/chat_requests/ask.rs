@@ -13,7 +13,7 @@ pub fn ask(request: Request) -> Result<String> {
         || next.take(),
         |_, response| {
             answer = match response {
-                Response::Chatted(words) => Ok(words),
+                Response::Chatted(reply) => Ok(reply.text),
                 Response::Error(fault) => Err(fault.into()),
                 other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),
             }

@@ -33,8 +33,8 @@ pub trait Kind {
     /// As in kb.chat_requests.
     fn name(&self) -> &'static str;
 
-    /// What to do now. A request is looked at again after each answer. In a transaction, under a snapshot that
-    /// shows all that was committed before the request was locked.
+    /// What to do now. A request is looked at again after each answer. In a transaction, under a snapshot
+    /// that shows all that was committed before the request was locked.
     fn prepare(&mut self, request: &ChatRequest) -> Result<Next>;
 
     /// Makes requests of what came up where nothing can be written, all of it if the worker `leaves`. Outside

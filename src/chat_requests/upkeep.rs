@@ -25,7 +25,8 @@ const OF_TENANT: usize = 2;
 const TENANTS: usize = 64;
 /// The pauses after errors that count as attempts: the first one, which doubles, and the longest.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// The pause where the request is not the cause of an error, and where others of the same model are under way.
+/// The pause where the request is not the cause of an error, and where others of the same model are under
+/// way.
 const UNRELATED: Duration = Duration::from_secs(10);
 const BUSY: Duration = Duration::from_secs(1);
 
@@ -182,9 +183,9 @@ impl ChatRequests {
         let most = u32::try_from(asked.max_tokens).unwrap_or(u32::MAX);
         llm.config.max_output_tokens = Some(llm.config.max_output_tokens.unwrap_or(most).min(most));
         let client = client::this_client(&request.tenant_id, 0);
-        let prompt = asked.prompt.clone();
+        let dialogue = asked.prompt.clone().into();
         wake::start_gateway();
-        let chat = Request::Chat { llm, access, prompt, client, patience_ms: None };
+        let chat = Request::Chat { llm, access, dialogue, client, patience_ms: None };
         let answer = helper_thread::begin(move || ask::ask(chat))?;
         self.running.push(Running { request, asked, answer });
         (self.has_begun, self.has_moved) = (true, true);

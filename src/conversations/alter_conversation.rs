@@ -2,6 +2,7 @@
 
 use crate::chat_requests::requests;
 use crate::conversations::sql::conversations::{self, Properties};
+use crate::memory::stores;
 use crate::models::services;
 use crate::pg::role::as_owner;
 use crate::tenants::bindings;
@@ -85,6 +86,12 @@ fn check(id: &str, wanted: &WantedConversation) -> Result<Option<Value>> {
     {
         let llm = sizes::cut(llm, id::MAX_BYTES);
         problems.push(format!("settings.summary.llm: llm \"{llm}\" does not exist"));
+    }
+    if let Some(memory) = settings.as_ref().and_then(|settings| settings.memory.as_ref())
+        && stores::settings_of(&bindings::current()?, memory)?.is_none()
+    {
+        let memory = sizes::cut(memory, id::MAX_BYTES);
+        problems.push(format!("settings.memory: memory \"{memory}\" does not exist"));
     }
     if let Some(metadata) = &wanted.metadata
         && !metadata.is_object()

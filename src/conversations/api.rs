@@ -157,6 +157,11 @@ fn window(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
+fn extract_memories(id: Option<&str>) -> Result<i64, ErrorReport> {
+    reported(|| crate::conversations::extraction::extract_memories(required("id", id)?))
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
 fn wait_for_summary(id: Option<&str>, timeout: default!(Option<f64>, "NULL")) -> Result<(), ErrorReport> {
     reported(|| crate::conversations::wait_for_summary::wait_for_summary(required("id", id)?, timeout))
 }

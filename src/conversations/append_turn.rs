@@ -3,6 +3,7 @@
 //! Appending locks the conversation until the transaction ends. So of two transactions that append to it at
 //! the same time, the second waits, and its turn follows the turn of the first.
 
+use crate::conversations::extraction;
 use crate::conversations::sql::conversations;
 use crate::conversations::sql::turns::{self, StoredTurn};
 use crate::conversations::summary;
@@ -90,12 +91,12 @@ pub fn append_turn(conversation_id: &str, new: &NewTurn) -> Result<String> {
             usage: new.usage.as_ref(),
             metadata: new.metadata.as_ref(),
         })?;
+        let end = summary::End { conversation_id, branch_no, depth, total_tokens, is_last: true };
         if settings.summary.strategy == SummaryStrategy::Eager && total_tokens > settings.token_threshold {
             let before = parent.as_ref().map(|parent| (parent.branch_no, parent.depth));
-            let end = summary::End { conversation_id, branch_no, depth, total_tokens, is_last: true };
             summary::make_after_turn(tenant_id, &settings, &end, before)?;
         }
-        Ok(())
+        extraction::make_after_turn(tenant_id, &settings, &end, role)
     })?;
     Ok(turn_id)
 }

@@ -11,13 +11,21 @@ const MAX_TURNS: usize = 24_000;
 /// So many characters of a turn are always in the prompt.
 const LEAST: usize = 200;
 
+/// A turn as it is shown.
+pub struct ShownTurn {
+    pub id: String,
+    pub depth: i64,
+    pub role: String,
+    /// Its text as far as it is shown.
+    pub text: String,
+    pub shown: Value,
+}
+
 /// Turns that are read together, from the oldest on.
 #[derive(Default)]
 pub struct ShownTurns {
-    turns: Vec<Value>,
+    turns: Vec<ShownTurn>,
     characters: usize,
-    /// The id and the depth of the last one.
-    pub last: Option<(String, i64)>,
 }
 
 impl ShownTurns {
@@ -28,41 +36,65 @@ impl ShownTurns {
             return false;
         }
         let room = MAX_TURNS.saturating_sub(self.characters).clamp(LEAST, MAX_TURN);
-        let mut shown = serde_json::Map::new();
+        let (mut shown, mut said) = (serde_json::Map::new(), String::new());
         shown.insert("role".into(), json!(turn.role));
-        let mut add = |key: &str, text: String| {
-            let text = shortened(&text, room);
+        let mut add = |key: &str, text: &str| {
+            let text = shortened(text, room);
             self.characters += text.chars().count();
             shown.insert(key.into(), json!(text));
+            text
         };
         if let Some(content) = &turn.content {
-            add("content", text_of(content));
+            said = add("content", &text_of(content));
         }
         if let Some(calls) = &turn.tool_calls {
-            add("tool_calls", calls.as_str().to_string());
+            add("tool_calls", calls.as_str());
         }
         if let Some(call) = &turn.tool_call_id {
-            add("tool_call_id", call.clone());
+            add("tool_call_id", call);
         }
-        self.turns.push(Value::Object(shown));
-        self.last = Some((turn.id.clone(), turn.depth));
+        self.turns.push(ShownTurn {
+            id: turn.id.clone(),
+            depth: turn.depth,
+            role: turn.role.clone(),
+            text: said,
+            shown: Value::Object(shown),
+        });
         true
+    }
+
+    /// The id and the depth of the last one.
+    pub fn last(&self) -> Option<(String, i64)> {
+        self.turns.last().map(|turn| (turn.id.clone(), turn.depth))
+    }
+
+    pub fn turns(&self) -> &[ShownTurn] {
+        &self.turns
+    }
+
+    pub fn into_turns(self) -> Vec<ShownTurn> {
+        self.turns
     }
 
     /// The turns as JSON.
     pub fn into_json(self) -> Value {
-        Value::Array(self.turns)
+        Value::Array(self.turns.into_iter().map(|turn| turn.shown).collect())
     }
 }
 
 /// The texts of a content.
-fn text_of(content: &Json) -> String {
+pub fn text_of(content: &Json) -> String {
     let value = content.value().unwrap_or_default();
     match read_content(&value) {
         Ok((texts, 0)) => texts.join("\n"),
         Ok((texts, others)) => format!("{}\n[{others} parts without text]", texts.join("\n")),
         Err(_) => String::new(),
     }
+}
+
+/// The texts of a content, as they were said.
+pub fn said(content: &Json) -> String {
+    read_content(&content.value().unwrap_or_default()).map_or_else(|_| String::new(), |(texts, _)| texts.join("\n"))
 }
 
 /// The beginning and the end of a text, in at most so many characters.
@@ -100,7 +132,7 @@ pub mod tests {
         while turns.add(&turn("user", &long, depth + 1)) {
             depth += 1;
         }
-        assert_eq!((depth, turns.last.clone()), (3, Some(("turn_3".into(), 3))));
+        assert_eq!((depth, turns.last()), (3, Some(("turn_3".into(), 3))));
         for result in 0..128 {
             assert!(turns.add(&turn("tool", &long, 4 + result)));
         }

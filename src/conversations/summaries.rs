@@ -6,10 +6,9 @@
 use crate::chat_requests::requests::ChatRequest;
 use crate::chat_requests::{Asked, Kind, Next};
 use crate::conversations::append_turn::count;
-use crate::conversations::shown_turns::ShownTurns;
+use crate::conversations::read_turns::read;
 use crate::conversations::sql::conversations::{self, WindowEnd};
 use crate::conversations::sql::summaries::{self, NewSummary};
-use crate::conversations::sql::turns;
 use crate::conversations::summary::{self, End};
 use crate::conversations::summary_prompt;
 use crate::gateway::client;
@@ -26,8 +25,6 @@ const GATHER_EVERY: Duration = Duration::from_secs(1);
 const GATHER_WITHIN: Duration = Duration::from_secs(2);
 /// Parts at most that are taken at a time.
 const PARTS: usize = 20;
-/// How many turns are read at once.
-const AT_ONCE: i64 = 8;
 
 #[derive(Default)]
 pub struct Summaries {
@@ -43,10 +40,10 @@ impl Kind for Summaries {
 
     fn prepare(&mut self, request: &ChatRequest) -> Result<Next> {
         let found = next(request, self.continued.contains(&request.request_no))?;
-        match &found {
-            Some((_, false)) => drop(self.continued.remove(&request.request_no)),
-            Some((_, true)) => drop(self.continued.insert(request.request_no)),
-            None => drop(self.continued.remove(&request.request_no)),
+        if matches!(found, Some((_, true))) {
+            self.continued.insert(request.request_no);
+        } else {
+            self.continued.remove(&request.request_no);
         }
         Ok(found.map_or(Next::Finish, |(asked, _)| Next::Ask(asked)))
     }
@@ -108,7 +105,7 @@ fn next(request: &ChatRequest, is_continued: bool) -> Result<Option<(Asked, bool
     let covered = newest.as_ref().map_or(0, |newest| newest.depth);
     let Some(boundary) = boundary.filter(|boundary| *boundary > covered) else { return Ok(None) };
     let turns = read(&end, covered, boundary)?;
-    let Some((last, last_depth)) = turns.last.clone() else { return Ok(None) };
+    let Some((last, last_depth)) = turns.last() else { return Ok(None) };
     let max_tokens = settings.summary.max_tokens;
     let earlier = newest.as_ref().map(|newest| newest.content.as_str());
     let prompt = summary_prompt::prompt(earlier, turns, max_tokens);
@@ -121,26 +118,6 @@ fn next(request: &ChatRequest, is_continued: bool) -> Result<Option<(Asked, bool
     };
     let store = Box::new(move |answer: &str| new.store(answer));
     Ok(Some((Asked { llm, max_tokens, prompt, version: depth, store }, last_depth < boundary)))
-}
-
-/// Reads turns after a depth and up to another one, as many as a prompt holds.
-fn read(end: &End, after: i64, boundary: i64) -> Result<ShownTurns> {
-    let mut turns = ShownTurns::default();
-    let mut after = after;
-    for (branch_no, up_to) in turns::segments(end.place(), after)? {
-        let up_to = up_to.min(boundary);
-        while after < up_to {
-            let part = turns::next(branch_no, after, up_to, AT_ONCE)?;
-            let Some(last) = part.last() else { break };
-            after = last.depth;
-            for turn in &part {
-                if !turns.add(turn) {
-                    return Ok(turns);
-                }
-            }
-        }
-    }
-    Ok(turns)
 }
 
 /// What is stored with a summary.

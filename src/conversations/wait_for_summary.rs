@@ -30,12 +30,14 @@ pub fn wait_for_summary(id: &str, timeout: Option<f64>) -> Result<()> {
     let begun = Instant::now();
     let mut wanted_at: Option<Instant> = None;
     snapshot::without(c"wait_for_summary", || {
-        while is_wanted(&tenant, id, wanted_at.is_none(), |ending| {
-            if wanted_at.is_none_or(|at| at.elapsed() >= WANT_EVERY) {
+        loop {
+            let is_first = wanted_at.is_none();
+            let is_time = wanted_at.is_none_or(|at| at.elapsed() >= WANT_EVERY);
+            let Some(ending) = wanted(&tenant, id, is_first)? else { return Ok(()) };
+            if is_time {
                 wanted_at = Some(Instant::now());
-                window::want(&tenant, ending);
+                window::want(&tenant, &ending);
             }
-        })? {
             if let Some(limit) = limit.filter(|limit| begun.elapsed() >= *limit) {
                 let what = format!("the summary of \"{id}\"");
                 return Err(Error::Timeout { what, seconds: limit.as_secs_f64() });
@@ -45,14 +47,13 @@ pub fn wait_for_summary(id: &str, timeout: Option<f64>) -> Result<()> {
             snapshot::forget_catalogs();
             latch::wait(PAUSE);
         }
-        Ok(())
     })
 }
 
-/// Whether a summary is wanted that can come. Calls `want` if it is.
-fn is_wanted(tenant: &str, id: &str, is_first: bool, mut want: impl FnMut(&Ending)) -> Result<bool> {
+/// Where the window ends, if it lacks a summary that can come.
+fn wanted(tenant: &str, id: &str, is_first: bool) -> Result<Option<Ending>> {
     txn::with_latest_snapshot(|| {
-        let Some(ending) = window::ending(tenant, id)? else { return Ok(false) };
+        let Some(ending) = window::ending(tenant, id)? else { return Ok(None) };
         let (settings, end) = (&ending.settings, ending.end());
         let newest = end.newest_summary()?;
         if settings.summary.strategy == SummaryStrategy::Off && end.total_tokens > settings.token_threshold {
@@ -62,7 +63,7 @@ fn is_wanted(tenant: &str, id: &str, is_first: bool, mut want: impl FnMut(&Endin
             });
         }
         if summary::wanted(settings, &end, newest.as_ref())?.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         if is_first && turns::is_uncommitted(end.place())? {
             return Err(Error::State {
@@ -79,7 +80,6 @@ fn is_wanted(tenant: &str, id: &str, is_first: bool, mut want: impl FnMut(&Endin
                     .into(),
             });
         }
-        want(&ending);
-        Ok(true)
+        Ok(Some(ending))
     })
 }

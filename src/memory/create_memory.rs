@@ -5,9 +5,11 @@ use crate::builds::knowledge_bases;
 use crate::knowledge_bases::create_knowledge_base::create_knowledge_base;
 use crate::knowledge_bases::drop_knowledge_base::drop_knowledge_base;
 use crate::knowledge_bases::knowledge_base_settings::WantedKnowledgeBase;
+use crate::models::services;
 use crate::pg::role::as_owner;
 use kb_types::error::{Error, Result};
 use kb_types::memory::MemorySettings;
+use kb_types::{ServiceKind, id as ids, sizes};
 use serde_json::Value;
 
 /// Creates a knowledge base that is a memory.
@@ -34,6 +36,13 @@ pub fn drop_memory(id: &str) -> Result<()> {
 }
 
 fn parse(id: &str, settings: &Value) -> Result<MemorySettings> {
-    MemorySettings::parse(settings)
-        .map_err(|problems| Error::configuration(format!("memory \"{id}\""), problems))
+    let wrong = |problems| Error::configuration(format!("memory \"{id}\""), problems);
+    let settings = MemorySettings::parse(settings).map_err(wrong)?;
+    match &settings.llm {
+        Some(llm) if services::find(ServiceKind::Llm, llm)?.is_none() => Err(wrong(vec![format!(
+            "settings.llm: llm \"{}\" does not exist",
+            sizes::cut(llm, ids::MAX_BYTES)
+        )])),
+        _ => Ok(settings),
+    }
 }

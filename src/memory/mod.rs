@@ -5,8 +5,11 @@ mod api;
 mod create_memory;
 mod fact_sources;
 mod forget;
+pub mod known;
 pub mod recall;
 pub mod remember;
 mod sql;
 mod touch;
 pub mod upkeep;
+
+pub use sql::stores;

@@ -22,9 +22,14 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
 /// Stores facts. Returns the id of each, in order, and what became of it.
-pub fn remember(memory: &str, mut facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
+pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
     let kb = knowledge_bases::get_own(memory)?;
     stores::check(&kb)?;
+    remember_in(&kb, facts)
+}
+
+/// Stores facts in a memory, which belongs to the caller's tenant, or in the worker.
+pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
     let problems: Vec<String> = facts
         .iter()
         .flat_map(|(name, fact)| fact.problems().into_iter().map(move |problem| format!("{name}{problem}")))
@@ -34,7 +39,7 @@ pub fn remember(memory: &str, mut facts: Vec<(String, Fact)>) -> Result<Vec<(Str
     }
     as_owner(|| fact_sources::check(&kb.tenant_id, &mut facts))?;
     let facts: Vec<Fact> = facts.into_iter().map(|(_, fact)| fact).collect();
-    let ids = as_owner(|| facts.iter().map(|fact| id(&kb, fact)).collect::<Result<Vec<String>>>())?;
+    let ids = as_owner(|| facts.iter().map(|fact| id(kb, fact)).collect::<Result<Vec<String>>>())?;
     let distinct = distinct(&ids, facts);
     let documents = distinct
         .iter()
@@ -50,15 +55,15 @@ pub fn remember(memory: &str, mut facts: Vec<(String, Fact)>) -> Result<Vec<(Str
         .collect();
     // Before any document is locked, so that two transactions never wait for each other.
     let room = Room::begin(&kb.tenant_id, Thing::MemoryEntries);
-    let put = put_checked(&kb, check_all(&kb, documents)?)?;
+    let put = put_checked(kb, check_all(kb, documents)?)?;
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
         let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();
-        let added = quota::within(&kb.tenant_id, || entries::put(&kb, &Value::Array(given)))?;
+        let added = quota::within(&kb.tenant_id, || entries::put(kb, &Value::Array(given)))?;
         room.map_or(Ok(()), |room| room.take(added as i64))?;
         for (by, fact) in &distinct {
             let Some(superseded) = &fact.supersedes else { continue };
-            if !entries::supersede(&kb, superseded, by)? {
+            if !entries::supersede(kb, superseded, by)? {
                 return Err(Error::NotFound { what: ObjectKind::MemoryEntry, id: superseded.clone() });
             }
         }

@@ -2,6 +2,7 @@
 //! Upkeeps are run in this order.
 
 use crate::chat_requests::upkeep::ChatRequests;
+use crate::conversations::extraction::Extraction;
 use crate::conversations::summaries::Summaries;
 use crate::documents::work::DocumentWork;
 use crate::filters::upkeep::MetadataIndexes;
@@ -25,7 +26,7 @@ pub fn works() -> Vec<Box<dyn Work>> {
 
 /// What chat models are asked beside jobs: a line for each kind of request.
 fn chat_requests() -> ChatRequests {
-    ChatRequests::new(vec![Box::new(Summaries::default())])
+    ChatRequests::new(vec![Box::new(Summaries::default()), Box::new(Extraction)])
 }
 
 /// What is done beside jobs.

@@ -95,6 +95,7 @@ fn stored(db: &mut Db) -> i64 {
         "conversations",
         "turns",
         "summaries",
+        "extractions",
         "chat_requests",
         "sources",
         "shares",

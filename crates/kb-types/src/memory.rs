@@ -111,7 +111,8 @@ impl Default for MemorySettings {
 }
 
 impl MemorySettings {
-    /// Reads `retrieval`, `decay`, `retention`, `llm` and `extraction`. What is missing has its default. Returns every problem.
+    /// Reads `retrieval`, `decay`, `retention`, `llm` and `extraction`. What is missing has its default.
+    /// Returns every problem.
     pub fn parse(value: &Value) -> Result<MemorySettings, Vec<String>> {
         let default = MemorySettings::default();
         let mut fields = Fields::new("settings", value);

@@ -285,3 +285,36 @@ pub fn is_uncommitted((branch_no, depth): (i64, i64)) -> Result<bool> {
     let found = spi::read_one(&sql, &[Arg::Long(branch_no), Arg::Long(depth)], Row::only::<Option<bool>>)?;
     Ok(found.flatten() == Some(true))
 }
+
+/// The seconds since the turn at a place was appended.
+pub fn age((branch_no, depth): (i64, i64)) -> Result<f64> {
+    let found = setting::with(BY_INDEX_UNPLANNED, || {
+        spi::read_one(
+            "SELECT pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - t.created_at) AS age FROM kb.turns t
+             WHERE t.branch_no = $1 AND t.depth = $2",
+            &[Arg::Long(branch_no), Arg::Long(depth)],
+            Row::only,
+        )
+    })?;
+    Ok(found.unwrap_or(0.0))
+}
+
+from_row! {
+    /// What a turn said, and when, in microseconds since 1970.
+    pub struct Said {
+        pub content: Option<Json>,
+        pub said_at: i64,
+    }
+}
+
+/// A turn by its id. For the worker.
+pub fn said(tenant_id: &str, id: &str) -> Result<Option<Said>> {
+    setting::with(BY_INDEX_UNPLANNED, || {
+        spi::write_one(
+            "SELECT t.content, (pg_catalog.date_part('epoch', t.created_at) * 1000000)::bigint AS said_at FROM kb.turns t
+             WHERE t.tenant_id = $1 AND t.id = $2",
+            &[Arg::Text(tenant_id), Arg::Text(id)],
+            Said::from_row,
+        )
+    })
+}

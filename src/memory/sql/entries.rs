@@ -231,3 +231,21 @@ pub fn read(document_ids: &[i64], at: i64) -> Result<Vec<Entry>> {
         Entry::from_row,
     )
 }
+
+/// The newest entries of a subject that hold: ids and facts. For the worker.
+pub fn newest(kb: &KnowledgeBase, subject: &str, limit: i64) -> Result<Vec<(String, String)>> {
+    setting::with(BY_LOOKUPS, || {
+        spi::write(
+            "SELECT d.external_id AS id, d.content AS fact
+             FROM (SELECT m.document_id FROM kb.memory_entries m
+                   WHERE m.kb_no = $1 AND m.subject = $2 AND m.tenant_id = $3 AND m.valid_to IS NULL
+                     AND m.consolidated_into IS NULL AND (m.expires_at IS NULL OR m.expires_at > now())
+                   ORDER BY m.created_at DESC, m.document_id DESC LIMIT $4) m
+             CROSS JOIN LATERAL (SELECT d.external_id, d.content FROM kb.documents d
+                                 WHERE d.document_id = m.document_id LIMIT 1) d
+             WHERE d.content IS NOT NULL",
+            &[Arg::Long(kb.kb_no), Arg::Text(subject), Arg::Text(&kb.tenant_id), Arg::Long(limit)],
+            |row| Ok((row.get("id")?, row.get("fact")?)),
+        )
+    })
+}

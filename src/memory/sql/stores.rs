@@ -1,7 +1,10 @@
 //! kb.memory_stores.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::pg::row::FromRow;
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
+use crate::sql::BY_LOOKUPS;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::memory::MemorySettings;
 use serde_json::Value;
@@ -17,6 +20,40 @@ pub fn check(kb: &KnowledgeBase) -> Result<()> {
 /// none.
 pub fn settings(kb_no: i64, id: &str) -> Result<MemorySettings> {
     parse(id, spi::read_one(SETTINGS, &[Arg::Long(kb_no)], Row::only)?)
+}
+
+/// A memory of a tenant.
+pub struct Store {
+    pub kb: KnowledgeBase,
+    pub settings: MemorySettings,
+}
+
+/// A tenant's memory of this id, if there is one.
+pub fn of(tenant_id: &str, id: &str) -> Result<Option<Store>> {
+    let sql = format!(
+        "SELECT {}, s.settings FROM kb.knowledge_bases k JOIN kb.memory_stores s ON s.kb_no = k.kb_no
+         WHERE k.tenant_id = $1 AND k.id = $2",
+        KnowledgeBase::columns("k")
+    );
+    setting::with(BY_LOOKUPS, || {
+        spi::read_one(&sql, &[Arg::Text(tenant_id), Arg::Text(id)], |row| {
+            let settings = parse(id, Some(row.get("settings")?))?;
+            Ok(Store { kb: KnowledgeBase::from_row(row)?, settings })
+        })
+    })
+}
+
+/// Its settings.
+pub fn settings_of(tenant_id: &str, id: &str) -> Result<Option<MemorySettings>> {
+    let found = setting::with(BY_LOOKUPS, || {
+        spi::read_one(
+            "SELECT s.settings FROM kb.knowledge_bases k JOIN kb.memory_stores s ON s.kb_no = k.kb_no
+             WHERE k.tenant_id = $1 AND k.id = $2",
+            &[Arg::Text(tenant_id), Arg::Text(id)],
+            Row::only,
+        )
+    })?;
+    found.map(|settings| parse(id, Some(settings))).transpose()
 }
 
 fn parse(id: &str, settings: Option<Value>) -> Result<MemorySettings> {

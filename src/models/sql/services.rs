@@ -148,7 +148,8 @@ pub fn delete(kind: ServiceKind, id: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether a knowledge base, build, memory or conversation of any tenant, or a reranker, uses the service. Runs as the owner.
+/// Whether a knowledge base, build, memory or conversation of any tenant, or a reranker, uses the service.
+/// Runs as the owner.
 pub fn is_used(kind: ServiceKind, id: &str) -> Result<bool> {
     let sql = match kind {
         ServiceKind::Embedder => {

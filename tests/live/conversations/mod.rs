@@ -1,6 +1,7 @@
 //! Conversations: no turn is lost or given to others, windows fit, and a long conversation costs no more than
 //! a short one.
 
+mod extraction;
 mod summaries;
 
 use crate::support::{APP, Cluster, Db};

@@ -235,7 +235,9 @@ fn more_than_a_prompt_holds_is_summarized_in_parts_that_roll() {
 
 #[test]
 fn faults_of_the_model_are_retried_with_pauses_and_then_told() {
-    let Some((_cluster, mut db, stub)) = fixture("eager") else { return };
+    let Some((cluster, mut db, stub)) = fixture("eager") else { return };
+    cluster.configure(&["kb.max_attempts = 3"]);
+    cluster.reload();
     // A refusal is final, until another turn follows.
     stub.always(Some(Fault::Status(400)));
     fill(&mut db, "c", 1..=11);
@@ -267,7 +269,7 @@ fn faults_of_the_model_are_retried_with_pauses_and_then_told() {
     let most: String = db.one("SELECT current_setting('kb.max_attempts')");
     assert_eq!((attempts.to_string(), stub.request_count().to_string()), (most.clone(), most));
     // New settings are a reason to try again. What is too long is shortened, and harmful words are words.
-    stub.say(Some(&"'; DROP TABLE kb.turns; -- \u{0} ".repeat(20_000)));
+    stub.say(Some(&"'; DROP TABLE kb.turns; -- \u{0} ".repeat(8_000)));
     set(&mut db, "e", "eager");
     wait(&mut db, "e");
     let (tokens, turns) = (
@@ -378,7 +380,7 @@ fn a_summary_is_seen_by_its_tenant_alone_and_made_with_its_right() {
     until(SOON, "what it cost is booked", || {
         db.count("kb.usage WHERE tenant_id = 'a' AND capability = 'chat'") == 1
     });
-    db.run("SELECT kb.set_quota('a', tokens_per_day => 1)");
+    db.run("SELECT kb.set_quota('a', tokens_per_day => 0)");
     stub.forget();
     fill(a, "c", 21..=40);
     assert!(is_cut(a, "c"));
@@ -406,7 +408,14 @@ fn summaries_and_requests_are_in_a_dump() {
     crate::dump::create_empty(&cluster, "restored");
     crate::dump::restore(&cluster, "restored", &file, crate::dump::PG_RESTORE);
     let mut restored = cluster.connect("restored");
-    assert_eq!(crate::dump::rows(&mut restored), crate::dump::rows(&mut db));
+    let rows = |db: &mut Db| -> Vec<String> {
+        let own = ["kb.chat_requests ", "kb.conversations ", "kb.summaries ", "kb.turns "];
+        crate::dump::rows(db)
+            .into_iter()
+            .filter(|row| own.iter().any(|table| row.starts_with(table)))
+            .collect()
+    };
+    assert_eq!((rows(&mut restored).len(), rows(&mut restored)), (4, rows(&mut db)));
     assert_eq!(window(&mut restored, "c"), window(&mut db, "c"));
     // A copy asks nobody until that is acknowledged.
     stub.always(None);

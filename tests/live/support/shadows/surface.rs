@@ -243,7 +243,7 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
         ("put_objects", "fields") => r#"{"members": "first"}"#,
         ("create_conversation", "id") => "fresh",
         ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
-        ("wait_for_summary", "id") => "k",
+        ("wait_for_summary" | "extract_memories", "id") => "k",
         ("append_turn", "parent_id" | "tool_calls" | "tool_call_id") => return Some(None),
         ("append_turn", "conversation_id") => "k",
         ("append_turn", "role") => "user",
