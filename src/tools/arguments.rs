@@ -141,7 +141,8 @@ impl Arguments {
 pub fn has_string(key: String, text: &str) -> Filter {
     let mut values = vec![Json::of_text(text)];
     let value: Option<serde_json::Value> = serde_json::from_str(text).ok();
-    if value.is_some_and(|value| (value.is_number() || value.is_boolean()) && value.to_string() == text) {
+    let scalar = value.filter(|value| value.is_number() || value.is_boolean());
+    if scalar.map(|scalar| scalar.to_string()).as_deref() == Some(text) {
         values.push(Json::new(text));
     }
     Filter::Is(Key::Metadata(key), Test::OneOf(values))
