@@ -19,12 +19,14 @@ pub fn ask(request: Request) -> Result<String> {
         |_, response| {
             answer = match response {
                 // Its text says that the model refuses.
-                Response::Chatted(ChatReply { finish: FinishReason::ContentFilter, .. }) => Err(Error::Service {
-                    kind: ServiceKind::Llm,
-                    id: id.clone(),
-                    problem: "refused to answer".into(),
-                    passing: false,
-                }),
+                Response::Chatted(ChatReply { finish: FinishReason::ContentFilter, .. }) => {
+                    Err(Error::Service {
+                        kind: ServiceKind::Llm,
+                        id: id.clone(),
+                        problem: "refused to answer".into(),
+                        passing: false,
+                    })
+                }
                 Response::Chatted(reply) => Ok(reply.text),
                 Response::Error(fault) => Err(fault.into()),
                 other => Err(Error::Internal(format!("unexpected answer of the gateway: {other:?}"))),

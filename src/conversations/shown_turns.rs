@@ -94,7 +94,8 @@ pub fn text_of(content: &Json) -> String {
 
 /// The texts of a content, as they were said.
 pub fn said(content: &Json) -> String {
-    read_content(&content.value().unwrap_or_default()).map_or_else(|_| String::new(), |(texts, _)| texts.join("\n"))
+    read_content(&content.value().unwrap_or_default())
+        .map_or_else(|_| String::new(), |(texts, _)| texts.join("\n"))
 }
 
 /// The beginning and the end of a text, in at most so many characters.

@@ -215,15 +215,7 @@ impl Handler for ServerState {
                 Ok(Response::WantedSummaries(lock(&self.wanted_summaries).take(database)))
             }
             Request::CountTokens { embedder, texts } => {
-                let whose = Whose { connection, ..Whose::default() };
-                let place = self.counting.take(Urgency::of(&texts), &whose).await;
-                let state = Arc::clone(self);
-                let counts = tokio::task::spawn_blocking(move || {
-                    let _until_done = (place, memory);
-                    count_tokens(&state, &embedder, &texts)
-                });
-                let counts = counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))??;
-                Ok(Response::Counts(counts))
+                Ok(Response::Counts(self.counts(embedder, texts, connection, memory).await?))
             }
             Request::Fetch { fetch, client } => {
                 let Client { database, tenant, .. } = client;
@@ -254,6 +246,24 @@ impl Handler for ServerState {
 }
 
 impl ServerState {
+    /// The number of tokens of each text, counted on a thread of its own.
+    async fn counts(
+        self: &Arc<Self>,
+        embedder: Embedder,
+        texts: Vec<String>,
+        connection: u64,
+        memory: Arc<Reservation>,
+    ) -> Result<Vec<u32>> {
+        let whose = Whose { connection, ..Whose::default() };
+        let place = self.counting.take(Urgency::of(&texts), &whose).await;
+        let state = Arc::clone(self);
+        let counts = tokio::task::spawn_blocking(move || {
+            let _until_done = (place, memory);
+            count_tokens(&state, &embedder, &texts)
+        });
+        counts.await.map_err(|_| Error::Internal("counting tokens failed".into()))?
+    }
+
     fn new(settings: Settings) -> std::io::Result<ServerState> {
         let queues = Queues::new(settings.endpoints.clone());
         Ok(ServerState {
