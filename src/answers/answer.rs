@@ -1,5 +1,5 @@
-//! kb.answer: finds what answers a question, has a chat model answer from it, checks what the model cites, and
-//! appends both to the conversation.
+//! kb.answer: finds what answers a question, has a chat model answer from it, checks what the model cites,
+//! and appends both to the conversation.
 //!
 //! No row is locked while the model is asked: the conversation is locked only to append to it, at the end.
 

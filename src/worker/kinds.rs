@@ -56,7 +56,7 @@ impl Default for Upkeeps {
             query_log: QueryLog::default(),
             query_usage: QueryUsage::default(),
             schedule: Schedule::default(),
-            access_counts: AccessCounts::default(),
+            access_counts: AccessCounts,
             chat_requests: chat_requests(),
         }
     }

@@ -171,7 +171,7 @@ fn what_others_wrote_is_data_in_the_prompt_and_cannot_end_its_element() {
 }
 
 #[test]
-fn nothing_qualifies_and_the_model_is_not_asked_or_it_refuses_and_that_is_the_answer() {
+fn if_nothing_qualifies_or_the_model_refuses_the_answer_is_a_refusal() {
     let Some((stub, _cluster, mut db)) = start() else { return };
     let refused = |answer: &Value, text: &str, finish: &str| {
         let got = (&answer["answer"], &answer["refused"], &answer["finish_reason"]);

@@ -239,7 +239,7 @@ fn parse_gemini_chat<'a>(fields: &mut Fields<'a, '_>, parsed: &mut Parsed<'a>) {
             fields.problem("contents", "do not alternate, or have one that is not one part of text");
         }
     }
-    if contents.len() % 2 == 0 {
+    if contents.len().is_multiple_of(2) {
         fields.problem("contents", "do not end with the user's");
     }
     parsed.texts.extend(contents.last().and_then(text));
@@ -258,7 +258,7 @@ fn parse_messages<'a>(
     fields: &mut Fields<'a, '_>,
     parsed: &mut Parsed<'a>,
 ) {
-    if messages.len() % 2 == 0 {
+    if messages.len().is_multiple_of(2) {
         fields.problem("messages", "do not end with the user's");
     }
     for (i, item) in messages.iter().enumerate() {

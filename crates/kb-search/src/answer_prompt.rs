@@ -1,7 +1,7 @@
 //! The prompt by which a chat model answers a question from passages.
 //!
-//! What others wrote (documents, memories, results of tools) is in elements of XML that it cannot end, because
-//! its angle brackets are escaped.
+//! What others wrote (documents, memories, results of tools) is in elements of XML that it cannot end: its
+//! angle brackets are escaped.
 
 use super::context::xml_text;
 use kb_types::Message;

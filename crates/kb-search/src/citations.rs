@@ -11,8 +11,8 @@ use std::ops::Range;
 
 /// The most digits of a marker: [2024] is none.
 const DIGITS: usize = 3;
-/// The most citations that have a quote, the most words that a quote is chosen by, and the most sentences of a
-/// passage among which it is chosen. They bound the work for an answer that consists of markers.
+/// The most citations that have a quote, the most words that a quote is chosen by, and the most sentences of
+/// a passage among which it is chosen. They bound the work for an answer that consists of markers.
 const QUOTED: usize = 1_000;
 const WORDS: usize = 50;
 const SENTENCES: usize = 500;
@@ -37,7 +37,7 @@ pub struct Citation {
     /// The place of the whole marker in the text, in characters, the end exclusive.
     pub start: usize,
     pub end: usize,
-    /// The sentence of the passage, as it is written there. None if no sentence shares a word with the answer.
+    /// The sentence of the passage, as it is written there. None if none shares a word with the answer.
     pub quote: Option<String>,
 }
 

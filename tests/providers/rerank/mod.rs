@@ -253,9 +253,8 @@ fn a_dialogue_is_sent_in_every_dialect_with_its_roles_and_the_least_limit_of_tok
             .map(|(speaker, text)| Message { speaker, text: text.into() });
         for (most, sent) in [(None, 50), (Some(20), 20), (Some(90), 50)] {
             let dialogue = Dialogue::new("Be brief.".into(), earlier.to_vec(), "third".into(), most);
-            let mut usage = Usage::default();
-            let asked = chat.ask(dialogue, &caller(Spent::default()), &mut usage);
-            let reply = gateway.runtime.block_on(asked).unwrap();
+            let (mut usage, caller) = (Usage::default(), caller(Spent::default()));
+            let reply = gateway.runtime.block_on(chat.ask(dialogue, &caller, &mut usage)).unwrap();
             let got = (reply.text.as_str(), reply.finish, reply.input_tokens, reply.output_tokens);
             assert_eq!(got, ("yes", FinishReason::Stop, Some(1), Some(1)), "{provider}");
             assert_eq!(usage.tokens, 2, "{provider}");

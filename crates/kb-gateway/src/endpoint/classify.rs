@@ -2,7 +2,7 @@
 //!
 //! - Answered (2xx): vectors are normalised. Anything else in the place of a vector fails only its
 //!   text alone.
-//! - Throttled (429, 529, 503 with Retry-After): nothing is sent under these limits until the pause is over, and
+//! - Throttled (429, 529, 503 with Retry-After): nothing is sent under these limits until the pause is over;
 //!   long or repeated pauses are told to all who wait. Nothing is halved, because endpoints that limit
 //!   requests answer 429, too, and would get more of them.
 //! - Fault (other 5xx, 408, 425, faults of connection and time, replies that cannot be read): counted by the
