@@ -40,7 +40,7 @@ pub struct Upkeeps {
     query_log: QueryLog,
     query_usage: QueryUsage,
     schedule: Schedule,
-    access_counts: AccessCounts,
+    access_counts: AccessCounts::default(),
     chat_requests: ChatRequests,
 }
 
@@ -49,14 +49,14 @@ impl Default for Upkeeps {
         Upkeeps {
             builds: BuildUpkeep::default(),
             unused_tables: UnusedTables::default(),
-            quotas: Quotas::default(),
+            quotas: Quotas,
             indexes: Indexes::default(),
             keyword_index: KeywordIndex::default(),
             metadata_indexes: MetadataIndexes::default(),
             query_log: QueryLog::default(),
             query_usage: QueryUsage::default(),
             schedule: Schedule::default(),
-            access_counts: AccessCounts,
+            access_counts: AccessCounts::default(),
             chat_requests: chat_requests(),
         }
     }
