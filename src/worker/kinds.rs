@@ -40,7 +40,7 @@ pub struct Upkeeps {
     query_log: QueryLog,
     query_usage: QueryUsage,
     schedule: Schedule,
-    access_counts: AccessCounts::default(),
+    access_counts: AccessCounts,
     chat_requests: ChatRequests,
 }
 
