@@ -116,11 +116,10 @@ fn of_dialogues_with_updates_and_contradictions_what_held_at_a_time_is_recalled(
     let held_at_some_time: usize = history.values().map(Vec::len).sum();
     assert!(kept >= held_at_some_time as i64, "{kept} of {held_at_some_time}");
     // What holds now.
-    for person in 0..PEOPLE.len() {
+    for (person, name) in PEOPLE.iter().enumerate() {
         for (attribute, (tag, _, _)) in ATTRIBUTES.iter().enumerate() {
             let recalled: Vec<String> = db.all(&format!(
-                "SELECT fact FROM kb.recall('m', '{0}', 100, 0, '{{{tag}}}', '{0}', archived => true)",
-                PEOPLE[person]
+                "SELECT fact FROM kb.recall('m', '{name}', 100, 0, '{{{tag}}}', '{name}', archived => true)"
             ));
             assert_eq!(recalled, Vec::from_iter(held(&history, person, attribute, DAYS)));
         }
