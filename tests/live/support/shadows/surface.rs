@@ -21,7 +21,7 @@ pub const ATTACHED: &str = r#"
     GRANT SELECT ON public.attached TO kb_reader;
     INSERT INTO public.attached VALUES (1, 'Ships in a row of a table.');
     SELECT kb.attach_table('k', 'public.attached', '{body}');
-    SELECT kb.create_memory('facts', 'tiny');
+    SELECT kb.create_memory('facts', 'tiny', '{"retrieval": {"count_accesses": false}}');
     SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', valid_from => '2024-01-01', id => 'mem_1');
     SELECT kb.create_eval_set('k', 's');
     SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?');
