@@ -34,8 +34,8 @@ pub fn check(conversation: &str, question: &str) -> Result<()> {
     }
 }
 
-/// The summary of a conversation, if its window has one, and its last turns as messages, in their order, of at
-/// most so many tokens.
+/// The summary of a conversation, if its window has one, and its last turns as messages, in their order, of
+/// at most so many tokens.
 pub fn messages(conversation: &str, most: usize, counter: &TokenCounter) -> Result<Vec<Message>> {
     if most == 0 {
         return Ok(Vec::new());

@@ -43,7 +43,8 @@ fn converse(db: &mut Db, rng: &mut Rng) -> History {
         let value = *rng.choice(values).unwrap();
         let said = history.entry((person, attribute)).or_default();
         let last = said.last().copied();
-        // Two statements of one day contradict each other: the later one counts, so the former held at no time.
+        // Two statements of one day contradict each other: the later one counts, and the former held at no
+        // time.
         let supersedes = match last {
             Some((_, before)) if before != value => {
                 format!(", supersedes => '{}'", ids[&(person, attribute)])
