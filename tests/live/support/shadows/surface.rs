@@ -24,7 +24,7 @@ pub const ATTACHED: &str = r#"
     SELECT kb.create_memory('facts', 'tiny', '{"retrieval": {"count_accesses": false}}');
     SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', valid_from => '2024-01-01', id => 'mem_1');
     SELECT kb.create_eval_set('k', 's');
-    SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?');
+    SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?'), kb.create_conversation('silent');
     SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
     INSERT INTO kb.query_log (query_id, kb_no, tenant_id, asked_at, query, mode, top_k, row_count, chunk_ids, duration_ms)
     SELECT '00000000-0000-4000-8000-000000000001', kb_no, tenant_id, now(), 'Where is the harbor?', 'dense', 5, 1,
@@ -243,7 +243,9 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
         ("put_objects", "fields") => r#"{"members": "first"}"#,
         ("create_conversation", "id") => "fresh",
         ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
-        ("wait_for_summary" | "extract_memories", "id") => "k",
+        ("wait_for_summary", "id") => "k",
+        // No model is asked about a conversation without turns.
+        ("extract_memories", "id") => "silent",
         ("append_turn", "parent_id" | "tool_calls" | "tool_call_id") => return Some(None),
         ("append_turn", "conversation_id") => "k",
         ("append_turn", "role") => "user",
