@@ -65,7 +65,7 @@ if [ $# -eq 0 ]; then
     "$root/tools/sanitize.sh" || failed="$failed sanitizer"
 fi
 # What tests/*.rs need to make clusters: where the server is, a place its user can write, and who that is.
-export KB_SCRATCH=$work RUST_TEST_THREADS=3
+export KB_SCRATCH=$work RUST_TEST_THREADS=2
 if is_root; then export KB_SERVER_USER=postgres; else unset KB_SERVER_USER; fi
 say "unit tests and tests/"
 "$root/tools/versions.sh" place

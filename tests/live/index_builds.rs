@@ -218,7 +218,8 @@ fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
     let drafts =
         "SELECT coalesce(max(c.reltuples), 0)::bigint FROM pg_class c WHERE c.relname LIKE '%_draft'";
     let mut largest = 0;
-    until(LONG, "it has its index", || {
+    // A minute of work, for which the indexer has what other tests leave of a core.
+    until(LONG * 3 / 2, "it has its index", || {
         largest = largest.max(db.one::<i64>(drafts));
         state(&mut db).1 < 1000
     });
