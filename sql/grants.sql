@@ -190,7 +190,7 @@ COMMENT ON FUNCTION kb.delete_by_filter(text, jsonb) IS
 COMMENT ON FUNCTION kb.retry(text, text) IS
     'Puts failed documents, or the named one, back into the queue, and returns their number.';
 COMMENT ON FUNCTION kb.create_memory(text, text, jsonb, text, text) IS
-    'Creates a memory, which is a knowledge base of facts, for the session''s tenant. settings: retrieval (max_results 10, min_score 0.6, mode hybrid, count_accesses true), decay (enabled true, half_life_days 90) and retention (auto_archive_days 180); an error lists every problem.';
+    'Creates a memory, which is a knowledge base of facts, for the session''s tenant. settings: retrieval (max_results 10, min_score 0.6, mode hybrid, count_accesses true), decay (enabled true, half_life_days 90), retention (auto_archive_days 180), llm (a chat model) and extraction (strategy, prompt, max_facts, rest_seconds: which facts it extracts from conversations, and when); an error lists every problem.';
 COMMENT ON FUNCTION kb.alter_memory(text, jsonb) IS
     'Replaces the settings of a memory; what is not given gets its default.';
 COMMENT ON FUNCTION kb.drop_memory(text) IS

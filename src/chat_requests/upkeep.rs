@@ -36,7 +36,8 @@ struct Running {
     answer: HelperThread<Result<String>>,
 }
 
-/// An answer that could not be stored, because another session had locked what it concerns.
+/// An answer that could not be stored: another session had locked what it concerns, or the server lacks a
+/// resource.
 struct Unstored {
     request: ChatRequest,
     asked: Asked,
@@ -131,14 +132,14 @@ impl ChatRequests {
         let Unstored { request, asked, answer, .. } = &unstored;
         match txn::in_txn(|| (asked.store)(answer)) {
             Ok(()) => Ok(()),
-            // It is paid for.
-            Err(error) if error.is_conflict() => {
+            // It is paid for, and kept until it can be stored.
+            Err(error) if error.is_conflict() || !error.is_of_the_work() => {
                 unstored.again_at = Instant::now() + BUSY;
                 self.unstored.push(unstored);
                 Ok(())
             }
-            // What it concerns was deleted: the next look at the request tells.
-            Err(error) if error.is_of_rows() => Ok(()),
+            // What it concerns was deleted, or changed by another session: the next look at the request tells.
+            Err(error) if error.is_of_rows() => retry(request, asked.version, &error),
             Err(error) => record(request, asked.version, &error),
         }
     }
@@ -219,13 +220,27 @@ impl ChatRequests {
 fn record(request: &ChatRequest, version: i64, error: &Error) -> Result<()> {
     let text = error.to_string();
     let text = sizes::cut(&text, sizes::MESSAGE);
+    if !error.is_of_the_work() {
+        return txn::in_txn(|| {
+            requests::put_off(request.request_no, UNRELATED, request.attempts, Some(text))
+        });
+    }
+    match error.is_transient() {
+        true => retry(request, version, error),
+        false => txn::in_txn(|| requests::fail(request.request_no, version, request.attempts + 1, text)),
+    }
+}
+
+/// Puts a request off, with one more attempt, or gives it up after the last one.
+fn retry(request: &ChatRequest, version: i64, error: &Error) -> Result<()> {
+    let text = error.to_string();
+    let text = sizes::cut(&text, sizes::MESSAGE);
     let attempts = request.attempts + 1;
-    txn::in_txn(|| match error.is_of_the_work() {
-        false => requests::put_off(request.request_no, UNRELATED, request.attempts, Some(text)),
-        true if error.is_transient() && attempts < settings::max_attempts() => {
-            let delay = RETRY.0.saturating_mul(1 << (attempts - 1).clamp(0, 16)).min(RETRY.1);
-            requests::put_off(request.request_no, delay, attempts, Some(text))
+    txn::in_txn(|| {
+        if attempts >= settings::max_attempts() {
+            return requests::fail(request.request_no, version, attempts, text);
         }
-        true => requests::fail(request.request_no, version, attempts, text),
+        let delay = RETRY.0.saturating_mul(1 << (attempts - 1).clamp(0, 16)).min(RETRY.1);
+        requests::put_off(request.request_no, delay, attempts, Some(text))
     })
 }

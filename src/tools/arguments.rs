@@ -7,6 +7,8 @@ use kb_types::{Json, sizes};
 const MOST_BYTES: usize = 1024 * 1024;
 /// The most keys of a filter.
 const MOST_KEYS: usize = 64;
+/// How many members that a tool does not have are named in a message.
+const MOST_UNKNOWN: usize = 8;
 /// How much of a name is repeated in a message.
 const SHOWN: usize = 64;
 
@@ -130,8 +132,11 @@ impl Arguments {
 
     /// Ends the reading. A member that was not read is a problem.
     pub fn finish(mut self) -> Result<(), String> {
-        for (name, _) in &self.members {
+        for (name, _) in self.members.iter().take(MOST_UNKNOWN) {
             self.problems.push(format!("\"{}\" is not an argument of this tool", sizes::cut(name, SHOWN)));
+        }
+        if let Some(more) = self.members.len().checked_sub(MOST_UNKNOWN).filter(|more| *more > 0) {
+            self.problems.push(format!("{more} others are not, either"));
         }
         if self.problems.is_empty() { Ok(()) } else { Err(self.problems.join("; ")) }
     }
@@ -182,6 +187,13 @@ mod tests {
         for problem in ["query must be", "limit must be", "value of \"a\"", "\"other\" is not"] {
             assert!(problems.contains(problem), "{problem}: {problems}");
         }
+    }
+
+    #[test]
+    fn a_message_about_many_members_is_short() {
+        let members: Vec<String> = (0..50_000).map(|n| format!("\"m{n}\": 1")).collect();
+        let problem = arguments(&format!("{{{}}}", members.join(", "))).unwrap().finish().unwrap_err();
+        assert!(problem.len() < 1000 && problem.ends_with("; 49992 others are not, either"), "{problem}");
     }
 
     #[test]

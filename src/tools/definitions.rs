@@ -1,10 +1,10 @@
 //! The tools and their schemas. Pure.
 
 use super::options::ToolOptions;
-use kb_types::Json;
 use kb_types::error::{Error, Result};
 use kb_types::named;
 use kb_types::named::Named;
+use kb_types::{Json, id, sizes};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +112,8 @@ fn strings(description: &str, allowed: &[String]) -> Value {
 
 /// The definitions of all tools, or of those that are available under these options, as an array.
 pub fn tools(format: &str, options: Option<&ToolOptions>) -> Result<Json> {
-    let format = Format::one_of(format).map_err(|problem| Error::Argument { argument: "format", problem })?;
+    let format = Format::one_of(sizes::cut(format, id::MAX_BYTES))
+        .map_err(|problem| Error::Argument { argument: "format", problem })?;
     let allowed = options.map_or(&[][..], |options| &options.allowed_metadata_keys);
     let is_listed = |tool: &Tool| options.is_none_or(|options| tool.is_available(options));
     let tools = Tool::NAMES.iter().map(|(_, tool)| *tool).filter(is_listed);

@@ -233,6 +233,43 @@ fn more_than_a_prompt_holds_is_summarized_in_parts_that_roll() {
     assert_eq!(depths.len(), asked.len());
 }
 
+/// Lets each summary fail with this SQLSTATE when it is stored.
+fn fail_to_store(db: &mut Db, sqlstate: &str) {
+    db.run(&format!(
+        "CREATE SEQUENCE public.tries;
+         CREATE FUNCTION public.fail() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN PERFORM nextval('public.tries'); RAISE EXCEPTION 'no' USING ERRCODE = '{sqlstate}'; END$$;
+         CREATE TRIGGER fail BEFORE INSERT ON kb.summaries FOR EACH ROW EXECUTE FUNCTION public.fail()"
+    ));
+}
+
+#[test]
+fn an_answer_that_finds_the_disk_full_is_stored_later_and_not_paid_for_again() {
+    let Some((_cluster, mut db, stub)) = fixture("eager") else { return };
+    fail_to_store(&mut db, "53100");
+    fill(&mut db, "c", 1..=11);
+    // What a sequence has given is not taken back.
+    until(SOON, "storing was tried three times", || {
+        db.one::<i64>("SELECT last_value FROM public.tries") >= 3
+    });
+    assert_eq!((stub.request_count(), db.count("kb.chat_requests WHERE attempts = 0")), (1, 1));
+    db.run("DROP TRIGGER fail ON kb.summaries");
+    wait(&mut db, "c");
+    assert_eq!(window(&mut db, "c")[0], "[(t1..t8)]");
+    assert_eq!(stub.request_count(), 1);
+}
+
+#[test]
+fn an_answer_that_breaks_a_constraint_is_asked_for_no_oftener_than_an_error_of_the_model() {
+    let Some((cluster, mut db, stub)) = fixture("eager") else { return };
+    cluster.configure(&["kb.max_attempts = 3"]);
+    cluster.reload();
+    fail_to_store(&mut db, "23514");
+    fill(&mut db, "c", 1..=11);
+    until(SOON, "it is given up", || db.count("kb.chat_requests WHERE failed_at IS NOT NULL") == 1);
+    assert_eq!((stub.request_count(), db.one::<i32>("SELECT attempts FROM kb.chat_requests")), (3, 3));
+}
+
 #[test]
 fn faults_of_the_model_are_retried_with_pauses_and_then_told() {
     let Some((cluster, mut db, stub)) = fixture("eager") else { return };
