@@ -138,7 +138,7 @@ impl ChatRequests {
                 self.unstored.push(unstored);
                 Ok(())
             }
-            // What it concerns was deleted, or changed by another session: the next look at the request tells.
+            // What it concerns was deleted or changed: the next look at the request tells.
             Err(error) if error.is_of_rows() => retry(request, asked.version, &error),
             Err(error) => record(request, asked.version, &error),
         }

@@ -260,7 +260,7 @@ fn an_answer_that_finds_the_disk_full_is_stored_later_and_not_paid_for_again() {
 }
 
 #[test]
-fn an_answer_that_breaks_a_constraint_is_asked_for_no_oftener_than_an_error_of_the_model() {
+fn an_answer_that_breaks_a_constraint_counts_as_an_error_of_the_model() {
     let Some((cluster, mut db, stub)) = fixture("eager") else { return };
     cluster.configure(&["kb.max_attempts = 3"]);
     cluster.reload();
