@@ -105,6 +105,7 @@ GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision
 GRANT EXECUTE ON FUNCTION kb.remember(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.touch(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.forget(text, text[], text, jsonb) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.consolidate_memories(text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.tools(text, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.call_tool(text, jsonb, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.recall TO kb_reader;
@@ -202,7 +203,9 @@ COMMENT ON FUNCTION kb.remember(text, jsonb[]) IS
 COMMENT ON FUNCTION kb.touch(text, text[]) IS
     'Counts that entries of a memory were used, from when on their scores decay again. (A recall is counted by the worker.) Returns how many of them there are.';
 COMMENT ON FUNCTION kb.forget(text, text[], text, jsonb) IS
-    'Deletes the entries with these ids, or those of a subject, or those that pass a filter on their metadata, or both. Returns their number.';
+    'Deletes the entries with these ids, or those of a subject, or those that pass a filter on their metadata, or both. Returns how many were forgotten (with those that had been merged into them), how many derived ones were deleted because a forgotten one had been merged into them, and how many others, merged into those, count on their own again.';
+COMMENT ON FUNCTION kb.consolidate_memories(text) IS
+    'Has the worker merge related entries of each subject of a memory: the memory''s chat model is asked about each group of similar ones. They stay, and point to the new entry, which is recalled in their place. Returns how many entries are new since that was done last; if none is, nothing is asked.';
 COMMENT ON FUNCTION kb.tools(text, jsonb) IS
     'Returns the definitions of the tools for language models, as an array. format: openai or mcp. options: those of kb.call_tool, by which only tools that have something to work on are returned.';
 COMMENT ON FUNCTION kb.call_tool(text, jsonb, jsonb) IS

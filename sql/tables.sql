@@ -801,10 +801,17 @@ CREATE TABLE kb.memory_stores (
     settings   jsonb NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
+    next_consolidation_at timestamptz,
+    consolidated_at       timestamptz,
+    consolidation_calls   integer NOT NULL DEFAULT 0,
     FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
+CREATE INDEX memory_stores_next_consolidation_at ON kb.memory_stores (next_consolidation_at) WHERE next_consolidation_at IS NOT NULL;
 COMMENT ON TABLE kb.memory_stores IS 'The knowledge bases that are memories. Changed by kb.create_memory, kb.alter_memory and kb.drop_memory.';
-COMMENT ON COLUMN kb.memory_stores.settings IS 'How the memory is searched, how scores decay and when entries are archived, including every default.';
+COMMENT ON COLUMN kb.memory_stores.settings IS 'How the memory is searched, how scores decay, when entries are archived, and how they are extracted and merged, including every default.';
+COMMENT ON COLUMN kb.memory_stores.next_consolidation_at IS 'When related entries will be merged next; NULL: only when kb.consolidate_memories is called.';
+COMMENT ON COLUMN kb.memory_stores.consolidated_at IS 'When the last consolidation ended; NULL: there was none.';
+COMMENT ON COLUMN kb.memory_stores.consolidation_calls IS 'How many answers of the chat model the consolidation that was begun last has used.';
 CREATE TABLE kb.memory_entries (
     document_id      bigint PRIMARY KEY REFERENCES kb.documents ON DELETE CASCADE,
     kb_no            bigint NOT NULL,
@@ -820,6 +827,8 @@ CREATE TABLE kb.memory_entries (
     last_accessed_at timestamptz,
     superseded_by    bigint REFERENCES kb.memory_entries ON DELETE SET NULL,
     consolidated_into bigint REFERENCES kb.memory_entries ON DELETE SET NULL,
+    -- Whether it was compared with the other entries of its subject, to be merged with those that it is like.
+    is_compared      boolean NOT NULL DEFAULT false,
     -- The conversation and the turn belong to the same tenant. They are created below, with the foreign keys.
     source_conversation_id text,
     source_turn_id   text,
@@ -830,6 +839,7 @@ CREATE TABLE kb.memory_entries (
 -- An access updates a row, and no index.
 WITH (fillfactor = 80);
 CREATE INDEX memory_entries_subject ON kb.memory_entries (kb_no, subject);
+CREATE INDEX memory_entries_not_compared ON kb.memory_entries (kb_no, subject, created_at, document_id) WHERE NOT is_compared;
 CREATE INDEX memory_entries_tags ON kb.memory_entries USING gin (tags);
 CREATE INDEX memory_stores_tenant_id ON kb.memory_stores (tenant_id);
 CREATE INDEX memory_entries_consolidated_into ON kb.memory_entries (consolidated_into) WHERE consolidated_into IS NOT NULL;
@@ -846,10 +856,29 @@ COMMENT ON COLUMN kb.memory_entries.expires_at IS 'From when on it is not recall
 COMMENT ON COLUMN kb.memory_entries.access_count IS 'How often it was recalled, as far as that was counted, or touched (kb.touch).';
 COMMENT ON COLUMN kb.memory_entries.superseded_by IS 'The document_id of the entry that superseded it.';
 COMMENT ON COLUMN kb.memory_entries.consolidated_into IS 'The document_id of the entry into which it was merged with others.';
+COMMENT ON COLUMN kb.memory_entries.is_compared IS 'Whether consolidation has compared it with the other entries of its subject.';
 COMMENT ON COLUMN kb.memory_entries.source_conversation_id IS 'The conversation in which it was said; NULL if that is not known, or the conversation was dropped.';
 COMMENT ON COLUMN kb.memory_entries.source_turn_id IS 'The turn in which it was said; NULL if that is not known, or the turn was dropped.';
 COMMENT ON COLUMN kb.memory_entries.source_start IS 'The first character, from 0 on, of the part of the turn''s text that says it.';
 COMMENT ON COLUMN kb.memory_entries.source_end IS 'The character after the last one of that part.';
+-- An entry into which others were merged repeats what they say, and goes with any of them. The others count on
+-- their own again, and are compared once more.
+CREATE FUNCTION kb._merged_entry_deleted() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    DELETE FROM kb.documents d WHERE d.document_id = OLD.consolidated_into;
+    RETURN NULL;
+END$$;
+COMMENT ON FUNCTION kb._merged_entry_deleted() IS 'Internal: deletes the entry into which a deleted one was merged.';
+CREATE TRIGGER merged_entry_deleted AFTER DELETE ON kb.memory_entries FOR EACH ROW
+    WHEN (OLD.consolidated_into IS NOT NULL) EXECUTE FUNCTION kb._merged_entry_deleted();
+CREATE FUNCTION kb._entry_unmerged() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS
+$$BEGIN
+    NEW.is_compared := false;
+    RETURN NEW;
+END$$;
+COMMENT ON FUNCTION kb._entry_unmerged() IS 'Internal: has an entry compared again that is not merged any more.';
+CREATE TRIGGER entry_unmerged BEFORE UPDATE OF consolidated_into ON kb.memory_entries FOR EACH ROW
+    WHEN (OLD.consolidated_into IS NOT NULL AND NEW.consolidated_into IS NULL) EXECUTE FUNCTION kb._entry_unmerged();
 
 -- Rows of users are dumped; rows that the extension seeds are not.
 SELECT pg_catalog.pg_extension_config_dump('kb.embedders', 'WHERE NOT seeded');
@@ -1126,9 +1155,11 @@ CREATE SEQUENCE kb.chat_request_no_seq;
 CREATE TABLE kb.chat_requests (
     request_no      bigint PRIMARY KEY DEFAULT nextval('kb.chat_request_no_seq'),
     tenant_id       text NOT NULL DEFAULT kb.current_tenant(),
-    kind            text NOT NULL CHECK (kind IN ('extraction', 'summary')),
+    kind            text NOT NULL CHECK (kind IN ('consolidation', 'extraction', 'summary')),
     subject         text NOT NULL,
-    conversation_id text NOT NULL,
+    -- The conversation or the memory of which it is.
+    conversation_id text,
+    kb_no           bigint,
     due_at          timestamptz NOT NULL DEFAULT now(),
     attempts        integer NOT NULL DEFAULT 0,
     error           text,
@@ -1137,15 +1168,18 @@ CREATE TABLE kb.chat_requests (
     failed_version  bigint,
     created_at      timestamptz NOT NULL DEFAULT now(),
     UNIQUE (subject, kind, tenant_id),
-    FOREIGN KEY (conversation_id, tenant_id) REFERENCES kb.conversations (id, tenant_id) ON DELETE CASCADE
+    CHECK ((conversation_id IS NULL) <> (kb_no IS NULL)),
+    FOREIGN KEY (conversation_id, tenant_id) REFERENCES kb.conversations (id, tenant_id) ON DELETE CASCADE,
+    FOREIGN KEY (kb_no, tenant_id) REFERENCES kb.knowledge_bases (kb_no, tenant_id) ON UPDATE CASCADE ON DELETE CASCADE
 );
 ALTER SEQUENCE kb.chat_request_no_seq OWNED BY kb.chat_requests.request_no;
 CREATE INDEX chat_requests_conversation_id ON kb.chat_requests (conversation_id, tenant_id);
+CREATE INDEX chat_requests_kb_no ON kb.chat_requests (kb_no, tenant_id) WHERE kb_no IS NOT NULL;
 CREATE INDEX chat_requests_due_at ON kb.chat_requests (due_at) WHERE failed_at IS NULL;
 CREATE INDEX chat_requests_tenant_id ON kb.chat_requests (tenant_id, due_at) WHERE failed_at IS NULL;
-COMMENT ON TABLE kb.chat_requests IS 'What the worker will ask chat models about conversations, and what it asked in vain.';
-COMMENT ON COLUMN kb.chat_requests.kind IS 'summary: a summary of the turns that have left the window. extraction: facts for a memory.';
-COMMENT ON COLUMN kb.chat_requests.subject IS 'The branch, and if the window ended before the last turn of the branch, or kb.extract_memories was called, the depth of the last turn that counts.';
+COMMENT ON TABLE kb.chat_requests IS 'What the worker will ask chat models about conversations and memories, and what it asked in vain.';
+COMMENT ON COLUMN kb.chat_requests.kind IS 'summary: a summary of the turns that have left the window. extraction: facts for a memory. consolidation: related entries of a memory are merged.';
+COMMENT ON COLUMN kb.chat_requests.subject IS 'The id of the memory, or the branch of the conversation, and if the window ended before the last turn of the branch, or kb.extract_memories was called, the depth of the last turn that counts.';
 COMMENT ON COLUMN kb.chat_requests.due_at IS 'When the worker asks, or asks again after an error.';
 COMMENT ON COLUMN kb.chat_requests.error IS 'The last error.';
 COMMENT ON COLUMN kb.chat_requests.failed_at IS 'When the request was given up; NULL if it waits.';

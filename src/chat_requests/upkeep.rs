@@ -160,7 +160,7 @@ impl ChatRequests {
             let under_way = under_way.chain(self.unstored.iter().map(|unstored| &unstored.request));
             let of_tenant: Vec<_> = under_way.filter(|other| other.tenant_id == request.tenant_id).collect();
             // A summary is made of the one before.
-            let is_free = of_tenant.iter().all(|other| other.conversation_id != request.conversation_id);
+            let is_free = !of_tenant.iter().any(|other| other.is_beside(&request));
             if of_tenant.len() < OF_TENANT && is_free {
                 self.begin_one(request)?;
             }

@@ -5,7 +5,7 @@
 //! extracted up to a turn is noted in the transaction that stores them, so a worker that dies stores none
 //! twice.
 
-use crate::chat_requests::requests::{self, ChatRequest, NewRequest};
+use crate::chat_requests::requests::{self, ChatRequest, NewRequest, Of};
 use crate::chat_requests::{Asked, Kind, Next};
 use crate::conversations::extraction_prompt::{self, Known};
 use crate::conversations::read_turns::read;
@@ -90,8 +90,8 @@ pub fn make_after_turn(
 }
 
 fn request<'a>(tenant_id: &'a str, end: &End<'a>, subject: &'a str) -> NewRequest<'a> {
-    let (conversation_id, version) = (end.conversation_id, end.depth);
-    NewRequest { tenant_id, kind: KIND, subject, conversation_id, version, delay: Duration::ZERO }
+    let (of, version) = (Of::Conversation(end.conversation_id), end.depth);
+    NewRequest { tenant_id, kind: KIND, subject, of, version, delay: Duration::ZERO }
 }
 
 #[derive(Default)]
@@ -103,7 +103,9 @@ impl Kind for Extraction {
     }
 
     fn prepare(&mut self, request: &ChatRequest) -> Result<Next> {
-        let ChatRequest { tenant_id, conversation_id, subject, .. } = request;
+        let ChatRequest { tenant_id, conversation_id: Some(conversation_id), subject, .. } = request else {
+            return Ok(Next::Finish);
+        };
         let Some((branch_no, wanted)) = read_subject(subject) else { return Ok(Next::Finish) };
         let end = conversations::end_of_branch(tenant_id, conversation_id, branch_no, wanted)?;
         let Some(WindowEnd { settings, depth: Some(depth), .. }) = end else { return Ok(Next::Finish) };

@@ -87,7 +87,9 @@ fn gather_part() -> Result<bool> {
 
 /// What to ask next, and whether more is left after it. None if no summary is wanted.
 fn next(request: &ChatRequest, is_continued: bool) -> Result<Option<(Asked, bool)>> {
-    let ChatRequest { tenant_id, conversation_id, subject, .. } = request;
+    let ChatRequest { tenant_id, conversation_id: Some(conversation_id), subject, .. } = request else {
+        return Ok(None);
+    };
     let Some((branch_no, depth)) = summary::read_subject(subject) else { return Ok(None) };
     let end = conversations::end_of_branch(tenant_id, conversation_id, branch_no, depth)?;
     let Some(WindowEnd { settings, depth: Some(depth), total_tokens: Some(total_tokens), .. }) = end else {

@@ -3,7 +3,7 @@
 //! It is wanted when the newest summary and the turns after it have more tokens than the threshold. It covers
 //! all turns but the last ones: as many as the window has, if they fit beside the summary.
 
-use crate::chat_requests::requests::{self, NewRequest};
+use crate::chat_requests::requests::{self, NewRequest, Of};
 use crate::conversations::sql::summaries::{self, Summary};
 use crate::conversations::sql::turns;
 use kb_types::conversation::{ConversationSettings, MAX_TOOL_CALLS, SummaryStrategy, WindowChoice};
@@ -99,8 +99,8 @@ pub fn make_after_turn(
 
 /// Requests a summary. `version` is the depth of the last turn.
 pub fn make(tenant_id: &str, conversation_id: &str, subject: &str, version: i64) -> Result<()> {
-    let delay = Duration::ZERO;
-    requests::make(&NewRequest { tenant_id, kind: KIND, subject, conversation_id, version, delay })
+    let (of, delay) = (Of::Conversation(conversation_id), Duration::ZERO);
+    requests::make(&NewRequest { tenant_id, kind: KIND, subject, of, version, delay })
 }
 
 #[cfg(test)]

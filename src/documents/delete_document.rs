@@ -17,21 +17,8 @@ pub const MANY: usize = 256;
 /// Deletes documents. Returns for each id, in order, whether it existed.
 pub fn delete_documents(kb_id: &str, external_ids: &[String]) -> Result<Vec<(String, bool)>> {
     let kb = knowledge_bases::get_own(kb_id)?;
-    let deleted = as_owner(|| {
-        let locked = stored::lock(kb.kb_no, &kb.tenant_id, external_ids)?;
-        if let Some((external_id, source)) = stored::any_of_a_source(&locked)? {
-            return Err(Error::of_a_source(&external_id, source.as_deref(), "Delete the row"));
-        }
-        let deleted = stored::delete(&locked)?;
-        // Only jobs of documents that were deleted: a document that is put meanwhile, under a name that was
-        // free or is another, has its own job.
-        queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
-        quota::forget();
-        Ok(deleted.into_iter().collect::<HashSet<_>>())
-    })?;
-    if deleted.len() >= MANY {
-        wake::look_at_commit();
-    }
+    let deleted = as_owner(|| delete_locked(&kb, &lock(&kb, external_ids)?))?;
+    let deleted: HashSet<String> = deleted.into_iter().collect();
     Ok(external_ids.iter().map(|id| (id.clone(), deleted.contains(id))).collect())
 }
 
@@ -52,19 +39,34 @@ pub fn delete_by_filter(kb_id: &str, filter: &Json) -> Result<i64> {
     delete_matching(&kb, &filter)
 }
 
-/// Deletes the documents of a knowledge base of the caller's tenant that pass a filter. Returns their number.
-pub fn delete_matching(kb: &KnowledgeBase, filter: &Filter) -> Result<i64> {
-    as_owner(|| {
-        let locked = stored::lock_matching(kb.kb_no, &kb.tenant_id, filter)?;
-        if let Some((external_id, source)) = stored::any_of_a_source(&locked)? {
-            return Err(Error::of_a_source(&external_id, source.as_deref(), "Delete the row"));
-        }
-        let deleted = stored::delete(&locked)?;
-        queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
-        quota::forget();
-        if deleted.len() >= MANY {
-            wake::look_at_commit();
-        }
-        Ok(deleted.len() as i64)
-    })
+fn delete_matching(kb: &KnowledgeBase, filter: &Filter) -> Result<i64> {
+    Ok(as_owner(|| delete_locked(kb, &lock_matching(kb, filter)?))?.len() as i64)
+}
+
+/// Locks documents of a knowledge base. Returns the document_ids of those that there are. Must run as the
+/// owner.
+pub fn lock(kb: &KnowledgeBase, external_ids: &[String]) -> Result<Vec<i64>> {
+    stored::lock(kb.kb_no, &kb.tenant_id, external_ids)
+}
+
+/// Locks the documents of a knowledge base that pass a filter. Returns their document_ids. Must run as the
+/// owner.
+pub fn lock_matching(kb: &KnowledgeBase, filter: &Filter) -> Result<Vec<i64>> {
+    stored::lock_matching(kb.kb_no, &kb.tenant_id, filter)
+}
+
+/// Deletes documents of a knowledge base that are locked. Returns their external_ids. Must run as the owner.
+pub fn delete_locked(kb: &KnowledgeBase, document_ids: &[i64]) -> Result<Vec<String>> {
+    if let Some((external_id, source)) = stored::any_of_a_source(document_ids)? {
+        return Err(Error::of_a_source(&external_id, source.as_deref(), "Delete the row"));
+    }
+    let deleted = stored::delete(document_ids)?;
+    // Only jobs of documents that were deleted: a document that is put meanwhile, under a name that was free
+    // or is another, has its own job.
+    queue::delete(kb.kb_no, &kb.tenant_id, &deleted)?;
+    quota::forget();
+    if deleted.len() >= MANY {
+        wake::look_at_commit();
+    }
+    Ok(deleted)
 }

@@ -1,5 +1,6 @@
 //! SQL functions over memories.
 
+use super::forget::Forgotten;
 use super::recall::{Recall, Recalled};
 use crate::knowledge_bases::knowledge_base_settings::WantedKnowledgeBase;
 use crate::pg::function_arguments::{elements, json, required, value};
@@ -131,13 +132,23 @@ fn forget(
     ids: default!(Option<Vec<Option<String>>>, "NULL"),
     subject: default!(Option<&str>, "NULL"),
     filter: default!(Option<Jsonb>, "NULL"),
-) -> Result<i64, ErrorReport> {
+) -> Result<
+    TableIterator<'static, (name!(forgotten, i64), name!(derived, i64), name!(restored, i64))>,
+    ErrorReport,
+> {
     reported(|| {
         let ids = ids.map(|ids| elements("ids", ids)).transpose()?;
         let filter = json("filter", filter)?;
         let subject = subject.map(str::to_string);
-        super::forget::forget(required("memory", memory)?, ids.as_deref(), subject, filter.as_ref())
+        let Forgotten { forgotten, derived, restored } =
+            super::forget::forget(required("memory", memory)?, ids.as_deref(), subject, filter.as_ref())?;
+        Ok(TableIterator::once((forgotten, derived, restored)))
     })
+}
+
+#[pg_extern(volatile, parallel_unsafe)]
+fn consolidate_memories(memory: Option<&str>) -> Result<i64, ErrorReport> {
+    reported(|| super::consolidation::consolidate_memories(required("memory", memory)?))
 }
 
 /// Declares a function that returns entries. The columns and their values are defined here and nowhere else.

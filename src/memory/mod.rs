@@ -2,6 +2,8 @@
 //! document is a fact, so that all that holds for documents holds for facts; kb.memory_entries has the rest.
 
 mod api;
+pub mod consolidation;
+mod consolidation_prompt;
 mod create_memory;
 mod fact_sources;
 mod forget;

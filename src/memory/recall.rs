@@ -167,8 +167,19 @@ fn condition(kb_no: i64, recall: &Recall, settings: &MemorySettings, at: i64) ->
 
 /// Entries that were last accessed then, or before, are archived. What held in the past is asked of all.
 fn accessed_after(recall: &Recall, settings: &MemorySettings, at: i64) -> Option<i64> {
-    let days = settings.auto_archive_days.filter(|_| !recall.archived && recall.as_of.is_none())?;
-    Some(at.saturating_sub(days.saturating_mul(DAY)))
+    if recall.archived || recall.as_of.is_some() {
+        return None;
+    }
+    archived_at(settings, at)
+}
+
+/// Entries that were last accessed then, or before, are archived now.
+pub fn archived_until(settings: &MemorySettings) -> Option<i64> {
+    archived_at(settings, now())
+}
+
+fn archived_at(settings: &MemorySettings, at: i64) -> Option<i64> {
+    Some(at.saturating_sub(settings.auto_archive_days?.saturating_mul(DAY)))
 }
 
 /// Microseconds since 1970.

@@ -6,9 +6,10 @@
 
 use super::fact_sources;
 use super::sql::entries::SameFact;
-use super::sql::{entries, stores};
+use super::sql::{entries, merged_entries, stores};
 use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::documents::delete_document::delete_locked;
 use crate::documents::new_document::{Content, GivenDocument};
 use crate::documents::put_document::{check_all, put_checked};
 use crate::pg::role::as_owner;
@@ -55,6 +56,7 @@ pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result
         .collect();
     // Before any document is locked, so that two transactions never wait for each other.
     let room = Room::begin(&kb.tenant_id, Thing::MemoryEntries);
+    drop_merged(kb, &distinct)?;
     let put = put_checked(kb, check_all(kb, documents)?)?;
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
@@ -63,9 +65,10 @@ pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result
         room.map_or(Ok(()), |room| room.take(added as i64))?;
         for (by, fact) in &distinct {
             let Some(superseded) = &fact.supersedes else { continue };
-            if !entries::supersede(kb, superseded, by)? {
+            let Some(ended) = entries::supersede(kb, superseded, by)? else {
                 return Err(Error::NotFound { what: ObjectKind::MemoryEntry, id: superseded.clone() });
-            }
+            };
+            merged_entries::end_with(ended)?;
         }
         Ok(())
     })?;
@@ -76,6 +79,19 @@ pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result
             (id, status)
         })
         .collect())
+}
+
+/// Deletes the entries into which some were merged that change now, or end: they say what these said.
+fn drop_merged(kb: &KnowledgeBase, facts: &BTreeMap<String, Fact>) -> Result<()> {
+    let changes = |fact: &Fact| fact.id.is_some() || fact.valid_to.is_some() || fact.expires_at.is_some();
+    let ids: Vec<String> = facts.iter().filter(|(_, fact)| changes(fact)).map(|(id, _)| id.clone()).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    as_owner(|| match merged_entries::made_of_ids(kb, &ids)? {
+        merged if merged.is_empty() => Ok(()),
+        merged => delete_locked(kb, &merged).map(|_| ()),
+    })
 }
 
 /// The subject of an entry of a memory of the session's tenant, if there is one with this id.

@@ -1,9 +1,11 @@
-//! Counts the accesses of recalls, fetched from the gateway.
+//! Begins the consolidations whose time has come, and counts the accesses of recalls, fetched from the
+//! gateway. The launcher starts a worker in each database now and then, which finds what is due.
 //!
 //! The gateway gives a part again until the worker says that it is written. A part that was committed just
 //! before a worker died is counted twice.
 
-use super::sql::entries;
+use super::consolidation;
+use super::sql::{entries, stores};
 use crate::gateway::client;
 use crate::pg::{txn, wake};
 use crate::upkeep::{Log, Upkeep};
@@ -16,6 +18,28 @@ const FETCH_EVERY: Duration = Duration::from_secs(2);
 const FETCH_WITHIN: Duration = Duration::from_secs(2);
 /// Parts at most that are written at a time.
 const PARTS: usize = 10;
+
+#[derive(Default)]
+pub struct ConsolidationSchedule {
+    has_begun: bool,
+}
+
+impl Upkeep for ConsolidationSchedule {
+    fn run(&mut self, _log: &mut Log) -> Result<()> {
+        if txn::in_txn(stores::any_consolidation_due)? {
+            self.has_begun |= txn::in_txn(consolidation::make_due)?;
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self) -> Result<bool> {
+        stores::any_consolidation_due()
+    }
+
+    fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.has_begun)
+    }
+}
 
 #[derive(Default)]
 pub struct AccessCounts {

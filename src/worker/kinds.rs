@@ -8,7 +8,8 @@ use crate::documents::work::DocumentWork;
 use crate::filters::upkeep::MetadataIndexes;
 use crate::keyword::upkeep::KeywordIndex;
 use crate::knowledge_bases::upkeep::BuildUpkeep;
-use crate::memory::upkeep::AccessCounts;
+use crate::memory::consolidation::Consolidation;
+use crate::memory::upkeep::{AccessCounts, ConsolidationSchedule};
 use crate::models::upkeep::QueryUsage;
 use crate::query::upkeep::QueryLog;
 use crate::sources::upkeep::Schedule;
@@ -26,7 +27,7 @@ pub fn works() -> Vec<Box<dyn Work>> {
 
 /// What chat models are asked beside jobs: a line for each kind of request.
 fn chat_requests() -> ChatRequests {
-    ChatRequests::new(vec![Box::new(Summaries::default()), Box::new(Extraction)])
+    ChatRequests::new(vec![Box::new(Summaries::default()), Box::new(Extraction), Box::new(Consolidation)])
 }
 
 /// What is done beside jobs.
@@ -41,6 +42,7 @@ pub struct Upkeeps {
     query_usage: QueryUsage,
     schedule: Schedule,
     access_counts: AccessCounts,
+    consolidations: ConsolidationSchedule,
     chat_requests: ChatRequests,
 }
 
@@ -57,13 +59,14 @@ impl Default for Upkeeps {
             query_usage: QueryUsage::default(),
             schedule: Schedule::default(),
             access_counts: AccessCounts::default(),
+            consolidations: ConsolidationSchedule::default(),
             chat_requests: chat_requests(),
         }
     }
 }
 
 impl Upkeeps {
-    pub fn all(&mut self) -> [&mut dyn Upkeep; 11] {
+    pub fn all(&mut self) -> [&mut dyn Upkeep; 12] {
         [
             &mut self.builds,
             &mut self.unused_tables,
@@ -75,6 +78,7 @@ impl Upkeeps {
             &mut self.query_usage,
             &mut self.schedule,
             &mut self.access_counts,
+            &mut self.consolidations,
             &mut self.chat_requests,
         ]
     }

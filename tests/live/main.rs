@@ -47,6 +47,7 @@ mod leak;
 mod locks;
 mod many;
 mod memory;
+mod memory_consolidation;
 mod memory_history;
 mod money;
 mod operators;

@@ -86,7 +86,9 @@ fn many_facts_are_remembered_together_or_none() {
         ["{a,b} 0.5"]
     );
     assert_eq!(
-        db.one::<i64>("SELECT kb.forget('m', ARRAY(SELECT id FROM kb.memories WHERE fact = 'twice'))"),
+        db.one::<i64>(
+            "SELECT forgotten FROM kb.forget('m', ARRAY(SELECT id FROM kb.memories WHERE fact = 'twice'))"
+        ),
         1
     );
     // An id that is given is replaced.
@@ -238,15 +240,15 @@ fn after_forget_nothing_of_a_fact_is_left() {
     remember(&mut db, "another one", ", 'v', metadata => '{\"n\": 1}'");
     remember(&mut db, "yet another one", ", 'v', metadata => '{\"n\": 2}'");
     db.wait("m");
-    assert_eq!(db.one::<i64>(&format!("SELECT kb.forget('m', '{{{next}}}')")), 1);
+    assert_eq!(db.one::<i64>(&format!("SELECT forgotten FROM kb.forget('m', '{{{next}}}')")), 1);
     assert_eq!(
         db.count(&format!(
             "kb.memories WHERE id = '{id}' AND superseded_by IS NULL AND valid_to IS NOT NULL"
         )),
         1
     );
-    assert_eq!(db.one::<i64>("SELECT kb.forget('m', subject => 'u')"), 1);
-    assert_eq!(db.one::<i64>("SELECT kb.forget('m', subject => 'u')"), 0);
+    assert_eq!(db.one::<i64>("SELECT forgotten FROM kb.forget('m', subject => 'u')"), 1);
+    assert_eq!(db.one::<i64>("SELECT forgotten FROM kb.forget('m', subject => 'u')"), 0);
     let tables: Vec<String> = db.all(
         "SELECT format('SELECT count(*) FROM %I.%I t WHERE t::text LIKE ''%%unforgettable secret%%''', n.nspname, c.relname)
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname IN ('kb') AND c.relkind IN ('r', 'v')",
@@ -256,8 +258,11 @@ fn after_forget_nothing_of_a_fact_is_left() {
     }
     assert_eq!((db.count("kb.memory_entries"), db.vectors("m")), (2, 2));
     assert_eq!(recalled(&mut db, "unforgettable secret", ", archived => true").len(), 2);
-    assert_eq!(db.one::<i64>(r#"SELECT kb.forget('m', subject => 'v', filter => '{"n": 2}')"#), 1);
-    assert_eq!(db.one::<i64>(r#"SELECT kb.forget('m', filter => '{"n": 1}')"#), 1);
+    assert_eq!(
+        db.one::<i64>(r#"SELECT forgotten FROM kb.forget('m', subject => 'v', filter => '{"n": 2}')"#),
+        1
+    );
+    assert_eq!(db.one::<i64>(r#"SELECT forgotten FROM kb.forget('m', filter => '{"n": 1}')"#), 1);
     assert_eq!((db.count("kb.memories"), db.count("kb.documents")), (0, 1));
     db.run("SELECT kb.remember('m', 'one more', 'u'); SELECT kb.drop_memory('m')");
     assert_eq!((db.count("kb.memory_stores"), db.count("kb.memory_entries")), (0, 0));
@@ -521,7 +526,7 @@ fn the_entries_of_a_tenant_have_a_limit_under_which_forgetting_makes_room() {
     assert_eq!(a.count("kb.memories"), 3);
     let status = "SELECT concat_ws(' ', used, allowed) FROM kb.quota_status WHERE what = 'memory_entries'";
     assert_eq!(a.one::<String>(status), "3 3");
-    assert_eq!(a.one::<i64>(&format!("SELECT kb.forget('m', '{{{old}}}')")), 1);
+    assert_eq!(a.one::<i64>(&format!("SELECT forgotten FROM kb.forget('m', '{{{old}}}')")), 1);
     // Many in a transaction, of which some are forgotten again.
     a.run("BEGIN; SELECT kb.remember('m', 'four')");
     a.run("SELECT kb.forget('n', ARRAY(SELECT id FROM kb.memories WHERE fact = 'two')); SELECT kb.remember('m', 'five'); COMMIT");

@@ -35,6 +35,7 @@ pub mod question_rewording;
 pub mod quotes;
 mod ranks;
 pub mod recall;
+pub mod related;
 pub mod remembered;
 pub mod request;
 pub mod rerank_order;

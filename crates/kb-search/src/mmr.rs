@@ -78,7 +78,7 @@ fn relevance(candidates: &[Candidate]) -> Vec<f64> {
 }
 
 /// The vector scaled to length 1, or an empty one where it has no direction.
-fn direction(vector: &[f32]) -> Vec<f32> {
+pub(crate) fn direction(vector: &[f32]) -> Vec<f32> {
     let length = vector.iter().map(|x| f64::from(*x) * f64::from(*x)).sum::<f64>().sqrt();
     match length > 0.0 && length.is_finite() {
         true => vector.iter().map(|x| (f64::from(*x) / length) as f32).collect(),
@@ -86,7 +86,8 @@ fn direction(vector: &[f32]) -> Vec<f32> {
     }
 }
 
-fn cosine(left: &[f32], right: &[f32]) -> f64 {
+/// The cosine similarity of two directions.
+pub(crate) fn cosine(left: &[f32], right: &[f32]) -> f64 {
     // Separate sums, which the compiler computes in parallel.
     let mut sums = [0f32; 8];
     for (l, r) in left.chunks(8).zip(right.chunks(8)) {

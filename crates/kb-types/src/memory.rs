@@ -43,6 +43,15 @@ pub struct ExtractionSettings {
 const MOST_FACTS: i64 = 50;
 const PROMPT: usize = 8_000;
 
+/// Instructions in place of kb's own.
+fn prompt(fields: &mut Fields) -> Option<String> {
+    let prompt = fields.text("prompt").filter(|prompt| !prompt.trim().is_empty());
+    if let Some(problem) = prompt.as_ref().and_then(|prompt| sizes::problem(prompt.len(), PROMPT)) {
+        fields.problem("prompt", problem);
+    }
+    prompt
+}
+
 impl ExtractionSettings {
     /// With a chat model, facts are extracted when a conversation rests.
     fn default_of(has_llm: bool) -> ExtractionSettings {
@@ -56,10 +65,7 @@ impl ExtractionSettings {
         if strategy != ExtractionStrategy::Off && !has_llm {
             fields.problem("strategy", "needs a chat model, and settings.llm is missing");
         }
-        let prompt = fields.text("prompt").filter(|prompt| !prompt.trim().is_empty());
-        if let Some(problem) = prompt.as_ref().and_then(|prompt| sizes::problem(prompt.len(), PROMPT)) {
-            fields.problem("prompt", problem);
-        }
+        let prompt = prompt(fields);
         let max_facts = fields.integer("max_facts", 1, MOST_FACTS);
         let max_facts = max_facts.map_or(default.max_facts, |facts| facts as usize);
         let rest_seconds = fields.integer("rest_seconds", 0, 86_400).unwrap_or(default.rest_seconds);
@@ -72,6 +78,54 @@ impl ExtractionSettings {
             "prompt": self.prompt,
             "max_facts": self.max_facts,
             "rest_seconds": self.rest_seconds,
+        })
+    }
+}
+
+/// How related entries of a subject are merged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConsolidationSettings {
+    /// After how many hours that is done again. None: only by kb.consolidate_memories.
+    pub interval_hours: Option<i64>,
+    /// The least cosine similarity of an entry to those that are merged with it.
+    pub min_similarity: f64,
+    /// How often the chat model is asked at most in one run.
+    pub max_calls: i64,
+    /// What to merge, in place of kb's own instructions.
+    pub prompt: Option<String>,
+}
+
+const MOST_HOURS: i64 = 8_760;
+const MOST_CALLS: i64 = 10_000;
+
+impl ConsolidationSettings {
+    /// With a chat model, entries are merged once a day.
+    fn default_of(has_llm: bool) -> ConsolidationSettings {
+        let interval_hours = has_llm.then_some(24);
+        ConsolidationSettings { interval_hours, min_similarity: 0.6, max_calls: 100, prompt: None }
+    }
+
+    fn parse(fields: &mut Fields, has_llm: bool) -> ConsolidationSettings {
+        let default = ConsolidationSettings::default_of(has_llm);
+        let is_never = fields.null("interval_hours");
+        let hours = fields.integer("interval_hours", 1, MOST_HOURS);
+        if hours.is_some() && !has_llm {
+            fields.problem("interval_hours", "needs a chat model, and settings.llm is missing");
+        }
+        ConsolidationSettings {
+            interval_hours: if is_never { None } else { hours.or(default.interval_hours) },
+            min_similarity: fields.number("min_similarity", 0.0, 1.0).unwrap_or(default.min_similarity),
+            max_calls: fields.integer("max_calls", 1, MOST_CALLS).unwrap_or(default.max_calls),
+            prompt: prompt(fields),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "interval_hours": self.interval_hours,
+            "min_similarity": self.min_similarity,
+            "max_calls": self.max_calls,
+            "prompt": self.prompt,
         })
     }
 }
@@ -90,9 +144,10 @@ pub struct MemorySettings {
     pub auto_archive_days: Option<i64>,
     /// Whether a recall counts as an access to the entries that it returns.
     pub count_accesses: bool,
-    /// The chat model that extracts facts.
+    /// The chat model that extracts facts and merges entries.
     pub llm: Option<String>,
     pub extraction: ExtractionSettings,
+    pub consolidation: ConsolidationSettings,
 }
 
 impl Default for MemorySettings {
@@ -106,13 +161,14 @@ impl Default for MemorySettings {
             count_accesses: true,
             llm: None,
             extraction: ExtractionSettings::default_of(false),
+            consolidation: ConsolidationSettings::default_of(false),
         }
     }
 }
 
 impl MemorySettings {
-    /// Reads `retrieval`, `decay`, `retention`, `llm` and `extraction`. What is missing has its default.
-    /// Returns every problem.
+    /// Reads `retrieval`, `decay`, `retention`, `llm`, `extraction` and `consolidation`. What is missing has
+    /// its default. Returns every problem.
     pub fn parse(value: &Value) -> Result<MemorySettings, Vec<String>> {
         let default = MemorySettings::default();
         let mut fields = Fields::new("settings", value);
@@ -142,6 +198,10 @@ impl MemorySettings {
         let mut of_extraction = Fields::new("extraction", &extraction);
         let extraction = ExtractionSettings::parse(&mut of_extraction, llm.is_some());
         fields.extend(of_extraction);
+        let consolidation = fields.object("consolidation").unwrap_or_default();
+        let mut of_consolidation = Fields::new("consolidation", &consolidation);
+        let consolidation = ConsolidationSettings::parse(&mut of_consolidation, llm.is_some());
+        fields.extend(of_consolidation);
         let settings = MemorySettings {
             max_results,
             min_score,
@@ -151,6 +211,7 @@ impl MemorySettings {
             count_accesses,
             llm,
             extraction,
+            consolidation,
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
@@ -173,6 +234,7 @@ impl MemorySettings {
             "retention": {"auto_archive_days": self.auto_archive_days},
             "llm": self.llm,
             "extraction": self.extraction.to_json(),
+            "consolidation": self.consolidation.to_json(),
         })
     }
 }
@@ -342,10 +404,15 @@ mod tests {
         assert_eq!(default, MemorySettings::default());
         assert_eq!((default.max_results, default.min_score), (10, 0.6));
         assert_eq!((default.half_life_days, default.auto_archive_days), (Some(90.0), Some(180)));
+        assert_eq!(default.consolidation.interval_hours, None);
+        let with_llm = MemorySettings::parse(&json!({"llm": "small"})).unwrap();
+        assert_eq!(with_llm.consolidation.interval_hours, Some(24));
         for given in [
             json!({}),
             json!({"llm": "small"}),
             json!({"llm": "small", "extraction": {"strategy": "eager", "prompt": "What?", "max_facts": 3, "rest_seconds": 0}}),
+            json!({"llm": "small", "consolidation": {"interval_hours": null, "min_similarity": 0.9, "max_calls": 3, "prompt": "Which?"}}),
+            json!({"llm": "small", "consolidation": {"interval_hours": 1}}),
             json!({"decay": {"enabled": false}, "retention": {"auto_archive_days": null}}),
             json!({"retrieval": {"count_accesses": false}}),
             json!({"retrieval": {"max_results": 3, "min_score": 0, "mode": "dense"}, "decay": {"half_life_days": 7}}),
@@ -362,6 +429,9 @@ mod tests {
         assert_eq!(MemorySettings::parse(&wrong).unwrap_err().len(), 4);
         let wrong =
             json!({"extraction": {"strategy": "lazy", "max_facts": 0, "prompt": "x".repeat(9000), "y": 1}});
+        assert_eq!(MemorySettings::parse(&wrong).unwrap_err().len(), 4);
+        let wrong =
+            json!({"consolidation": {"interval_hours": 1, "min_similarity": 2, "max_calls": 0, "z": 1}});
         assert_eq!(MemorySettings::parse(&wrong).unwrap_err().len(), 4);
         let wrong =
             Json::new(r#"{"subject": 1, "confidence": 2, "valid_from": "soon", "metadata": [], "other": 1}"#);

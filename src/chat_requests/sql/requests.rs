@@ -16,9 +16,26 @@ from_row! {
         pub tenant_id: String,
         pub kind: String,
         pub subject: String,
-        pub conversation_id: String,
+        /// The conversation or the memory of which it is.
+        pub conversation_id: Option<String>,
+        pub kb_no: Option<i64>,
         pub attempts: i32,
     }
+}
+
+impl ChatRequest {
+    /// Whether both are of the same conversation or memory.
+    pub fn is_beside(&self, other: &ChatRequest) -> bool {
+        (&self.conversation_id, self.kb_no) == (&other.conversation_id, other.kb_no)
+    }
+}
+
+/// Of what a request is.
+#[derive(Debug, Clone, Copy)]
+pub enum Of<'a> {
+    Conversation(&'a str),
+    /// The number of its knowledge base.
+    Memory(i64),
 }
 
 /// A request to be made.
@@ -26,7 +43,7 @@ pub struct NewRequest<'a> {
     pub tenant_id: &'a str,
     pub kind: &'static str,
     pub subject: &'a str,
-    pub conversation_id: &'a str,
+    pub of: Of<'a>,
     /// How far the subject has come.
     pub version: i64,
     /// When it is due.
@@ -37,11 +54,15 @@ pub struct NewRequest<'a> {
 /// that has failed is made again if the subject has come further.
 /// Must run as the owner, or in the worker.
 pub fn make(new: &NewRequest) -> Result<()> {
+    let (conversation_id, kb_no) = match new.of {
+        Of::Conversation(id) => (Some(id), None),
+        Of::Memory(kb_no) => (None, Some(kb_no)),
+    };
     txn::with_latest_snapshot(|| {
         setting::with(BY_INDEX_UNPLANNED, || {
             spi::execute(
-                "INSERT INTO kb.chat_requests AS r (tenant_id, kind, subject, conversation_id, due_at)
-                 VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $6))
+                "INSERT INTO kb.chat_requests AS r (tenant_id, kind, subject, conversation_id, kb_no, due_at)
+                 VALUES ($1, $2, $3, $4, $7, pg_catalog.clock_timestamp() + pg_catalog.make_interval(secs => $6))
                  ON CONFLICT (subject, kind, tenant_id) DO UPDATE SET due_at = EXCLUDED.due_at, attempts = 0, error = NULL,
                      failed_at = NULL, failed_version = NULL
                  WHERE r.failed_version < $5",
@@ -49,9 +70,10 @@ pub fn make(new: &NewRequest) -> Result<()> {
                     Arg::Text(new.tenant_id),
                     Arg::Text(new.kind),
                     Arg::Text(new.subject),
-                    Arg::Text(new.conversation_id),
+                    Arg::TextOrNull(conversation_id),
                     Arg::Long(new.version),
                     Arg::Double(new.delay.as_secs_f64()),
+                    Arg::LongOrNull(kb_no),
                 ],
             )
         })
@@ -127,9 +149,11 @@ pub fn due(after: Option<&str>, tenants: usize, each: usize) -> Result<Vec<(Stri
                  SELECT (SELECT r.tenant_id FROM kb.chat_requests r WHERE r.failed_at IS NULL AND r.tenant_id > t.tenant_id
                          ORDER BY r.tenant_id LIMIT 1), t.n + 1
                  FROM t WHERE t.tenant_id IS NOT NULL AND t.n < $2)
-             SELECT t.tenant_id AS of_tenant, r.request_no, r.tenant_id, r.kind, r.subject, r.conversation_id, r.attempts
+             SELECT t.tenant_id AS of_tenant, r.request_no, r.tenant_id, r.kind, r.subject, r.conversation_id, r.kb_no,
+                 r.attempts
              FROM t LEFT JOIN LATERAL (
-                 SELECT r.request_no, r.tenant_id, r.kind, r.subject, r.conversation_id, r.attempts FROM kb.chat_requests r
+                 SELECT r.request_no, r.tenant_id, r.kind, r.subject, r.conversation_id, r.kb_no, r.attempts
+                 FROM kb.chat_requests r
                  WHERE r.failed_at IS NULL AND r.tenant_id = t.tenant_id AND r.due_at <= now()
                  ORDER BY r.due_at LIMIT $3) r ON true
              WHERE t.tenant_id IS NOT NULL"),

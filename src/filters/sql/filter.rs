@@ -216,7 +216,10 @@ fn of_entry<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -
     if let Some(at) = valid_at.map(&mut time) {
         conditions += &format!(
             " AND m.valid_from <= {at} AND (m.valid_to IS NULL OR m.valid_to > {at})
-              AND (m.expires_at IS NULL OR m.expires_at > {at})"
+              AND (m.expires_at IS NULL OR m.expires_at > {at})
+              AND (m.consolidated_into IS NULL OR NOT EXISTS (
+                  SELECT FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
+                  WHERE r.document_id = m.consolidated_into AND r.valid_from <= {at} AND o.status = 'ready'))"
         );
     }
     if let Some(after) = accessed_after.map(&mut time) {

@@ -47,7 +47,7 @@ const FACTS: &str = "pg_catalog.jsonb_to_recordset($3) AS f (
         id text, subject text, tags text[], confidence double precision, valid_from bigint, valid_to bigint,
         expires_at bigint, replaces boolean, source_conversation_id text, source_turn_id text, source_start integer,
         source_end integer)";
-const TIME: &str = "'epoch'::timestamptz + '1 microsecond'::interval *";
+pub const TIME: &str = "'epoch'::timestamptz + '1 microsecond'::interval *";
 
 /// Adds entries to documents that have none, and merges the others: what is given replaces what there is, or
 /// is added to it; the first source stays. `facts` is an array of objects. Returns how many entries were
@@ -94,10 +94,10 @@ pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<u64> {
     )
 }
 
-/// Ends an entry where the one that supersedes it begins. Returns false if there is no such entry of the same
-/// subject. Must run as the owner.
-pub fn supersede(kb: &KnowledgeBase, id: &str, by: &str) -> Result<bool> {
-    let ended = spi::execute(
+/// Ends an entry where the one that supersedes it begins. Returns its number; None if there is no such entry
+/// of the same subject. Must run as the owner.
+pub fn supersede(kb: &KnowledgeBase, id: &str, by: &str) -> Result<Option<i64>> {
+    spi::write_one(
         "UPDATE kb.memory_entries m SET superseded_by = n.document_id,
              valid_to = least(m.valid_to, greatest(n.valid_from, m.valid_from))
          FROM kb.memory_entries n
@@ -105,10 +105,11 @@ pub fn supersede(kb: &KnowledgeBase, id: &str, by: &str) -> Result<bool> {
                                 WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3)
            AND n.document_id = (SELECT d.document_id FROM kb.documents d
                                 WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $4)
-           AND n.subject = m.subject AND n.document_id <> m.document_id",
+           AND n.subject = m.subject AND n.document_id <> m.document_id
+         RETURNING m.document_id",
         &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(id), Arg::Text(by)],
-    )?;
-    Ok(ended > 0)
+        Row::only,
+    )
 }
 
 /// Counts an access to each of these entries. Returns how many there are. Must run as the owner.
@@ -181,6 +182,9 @@ pub fn of_tags(
                AND m.valid_from <= {TIME} $5 AND (m.valid_to IS NULL OR m.valid_to > {TIME} $5)
                AND (m.expires_at IS NULL OR m.expires_at > {TIME} $5)
                AND ($6 IS NULL OR coalesce(m.last_accessed_at, m.created_at) > {TIME} $6)
+               AND (m.consolidated_into IS NULL OR NOT EXISTS (
+                   SELECT FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
+                   WHERE r.document_id = m.consolidated_into AND r.valid_from <= {TIME} $5 AND o.status = 'ready'))
              ORDER BY m.created_at DESC, m.document_id DESC LIMIT $7"
         ),
         &[
@@ -232,14 +236,16 @@ pub fn read(document_ids: &[i64], at: i64) -> Result<Vec<Entry>> {
     )
 }
 
-/// The newest entries of a subject that hold: ids and facts. For the worker.
+/// The newest entries of a subject that hold, without those into which others were merged: ids and facts. For
+/// the worker.
 pub fn newest(kb: &KnowledgeBase, subject: &str, limit: i64) -> Result<Vec<(String, String)>> {
     setting::with(BY_LOOKUPS, || {
         spi::write(
             "SELECT d.external_id AS id, d.content AS fact
              FROM (SELECT m.document_id FROM kb.memory_entries m
                    WHERE m.kb_no = $1 AND m.subject = $2 AND m.tenant_id = $3 AND m.valid_to IS NULL
-                     AND m.consolidated_into IS NULL AND (m.expires_at IS NULL OR m.expires_at > now())
+                     AND (m.expires_at IS NULL OR m.expires_at > now())
+                     AND NOT EXISTS (SELECT FROM kb.memory_entries p WHERE p.consolidated_into = m.document_id)
                    ORDER BY m.created_at DESC, m.document_id DESC LIMIT $4) m
              CROSS JOIN LATERAL (SELECT d.external_id, d.content FROM kb.documents d
                                  WHERE d.document_id = m.document_id LIMIT 1) d

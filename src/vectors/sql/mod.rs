@@ -117,6 +117,9 @@ pub trait VectorStore {
     /// The vectors of these chunks, read as in [`VectorStore::search`]. Chunks without a vector are left out.
     fn vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>>;
 
+    /// The vectors of these chunks, of whatever tenant, for the worker. Chunks without a vector are left out.
+    fn all_vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>>;
+
     /// The next chunks of documents that have no vector yet, by document and ordinal, after `after`.
     fn missing(
         &self,

@@ -191,15 +191,24 @@ pub fn similarities(
     Ok(found.into_iter().map(|(chunk_id, distance)| (chunk_id, vector_db.metric.score(distance))).collect())
 }
 
-/// The vectors of chunks. Chunks without a vector are left out.
+/// The vectors of chunks that the caller may read. Chunks without a vector are left out.
 pub fn vectors(vector_db: &VectorDb, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>> {
+    as_vector_reader(|| all_vectors(vector_db, build_no, chunk_ids))
+}
+
+/// The vectors of chunks, for the worker. Chunks without a vector are left out.
+pub fn all_vectors(
+    vector_db: &VectorDb,
+    build_no: i64,
+    chunk_ids: &[Uuid],
+) -> Result<HashMap<Uuid, Vec<f32>>> {
     let sql = format!(
         "SELECT v.chunk_id, v.embedding::real[] AS vector FROM {} v WHERE v.build_no = $1 AND v.chunk_id = ANY ($2)",
         vector_db.table()
     );
     let arguments = [Arg::Long(build_no), Arg::Uuids(chunk_ids)];
     let read = |row: &Row| Ok((row.get("chunk_id")?, row.get::<Vec<f32>>("vector")?));
-    Ok(as_vector_reader(|| spi::read(&sql, &arguments, read))?.into_iter().collect())
+    Ok(spi::read(&sql, &arguments, read)?.into_iter().collect())
 }
 
 /// A chunk and its distance.

@@ -232,6 +232,10 @@ impl<T: VectorTable> VectorStore for T {
         nearest::vectors(self.vector_db(), build_no, chunk_ids)
     }
 
+    fn all_vectors(&self, build_no: i64, chunk_ids: &[Uuid]) -> Result<HashMap<Uuid, Vec<f32>>> {
+        nearest::all_vectors(self.vector_db(), build_no, chunk_ids)
+    }
+
     fn missing(
         &self,
         build_no: i64,

@@ -39,7 +39,7 @@ fn result(db: &mut Db, call: &str, content: &str) -> String {
     db.one_with(sql, &[&call, &content])
 }
 
-fn sessions(cluster: &Cluster, db: &mut Db, names: &[(&str, &str)]) -> Vec<Db> {
+pub fn sessions(cluster: &Cluster, db: &mut Db, names: &[(&str, &str)]) -> Vec<Db> {
     let session = |(name, group): &(&str, &str)| {
         db.run(&format!("CREATE ROLE {name} LOGIN IN ROLE {group}; SELECT kb.bind_role('{name}', '{name}')"));
         cluster.connect_as(APP, name)

@@ -23,6 +23,8 @@ pub const ATTACHED: &str = r#"
     SELECT kb.attach_table('k', 'public.attached', '{body}');
     SELECT kb.create_memory('facts', 'tiny', '{"retrieval": {"count_accesses": false}}');
     SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', valid_from => '2024-01-01', id => 'mem_1');
+    SELECT kb.create_llm('merger', 'openai', base_url => 'http://127.0.0.1:1/v1');
+    SELECT kb.create_memory('empty', 'tiny', '{"llm": "merger", "consolidation": {"interval_hours": null}}');
     SELECT kb.create_eval_set('k', 's');
     SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?'), kb.create_conversation('silent');
     SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
@@ -214,6 +216,8 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
         // Nothing is found, so that the model is not asked.
         ("answer", "options") => r#"{"on_error": "keyword", "filter": {"n": "none"}}"#,
         ("create_memory", "id") => "fresh",
+        // No model is asked about a memory without entries.
+        ("consolidate_memories", "memory") => "empty",
         ("alter_memory" | "drop_memory", "id") | (_, "memory") => "facts",
         ("create_memory" | "alter_memory", "settings") => r#"{"retrieval": {"max_results": 3}}"#,
         ("remember", "supersedes" | "id" | "valid_to" | "expires_at") => return Some(None),
