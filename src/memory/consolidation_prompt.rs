@@ -120,7 +120,7 @@ mod tests {
         let good = json!({"fact": " Antwort is a project in Go. ", "from": [1, 2], "confidence": 0.5});
         let expected =
             Merged { fact: "Antwort is a project in Go.".into(), confidence: Some(0.5), from: vec![0, 1] };
-        assert_eq!(merged(json!([good])), [expected.clone()]);
+        assert_eq!(merged(json!([good])), std::slice::from_ref(&expected));
         // The second one uses a fact again.
         let second = json!({"fact": "x", "from": [2, 3]});
         assert_eq!(merged(json!([good, second])), [expected]);
