@@ -19,8 +19,18 @@ pub struct Asked {
     pub store: Box<dyn Fn(&str) -> Result<()>>,
 }
 
+/// Texts whose vectors are wanted before a chat model is asked.
+pub struct Texts {
+    pub embedder: String,
+    /// The knowledge base for which they are embedded.
+    pub kb_no: i64,
+    pub texts: Vec<String>,
+}
+
 /// What to do for a request.
 pub enum Next {
+    /// Embed these, and prepare it again.
+    Embed(Texts),
     Ask(Asked),
     /// It is not due before this time is over.
     Wait(Duration),
@@ -33,9 +43,10 @@ pub trait Kind {
     /// As in kb.chat_requests.
     fn name(&self) -> &'static str;
 
-    /// What to do now. A request is looked at again after each answer. In a transaction, under a snapshot
-    /// that shows all that was committed before the request was locked.
-    fn prepare(&mut self, request: &ChatRequest) -> Result<Next>;
+    /// What to do now. A request is looked at again after each answer. `vectors` are those of the texts that
+    /// it wanted just now; there are none if the embedder failed. In a transaction, under a snapshot that
+    /// shows all that was committed before the request was locked.
+    fn prepare(&mut self, request: &ChatRequest, vectors: Option<&[Vec<f32>]>) -> Result<Next>;
 
     /// Makes requests of what came up where nothing can be written, all of it if the worker `leaves`. Outside
     /// any transaction. Returns whether there were any.

@@ -6,5 +6,5 @@ mod kind;
 mod sql;
 pub mod upkeep;
 
-pub use kind::{Asked, Kind, Next};
+pub use kind::{Asked, Kind, Next, Texts};
 pub use sql::requests;

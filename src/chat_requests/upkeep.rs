@@ -1,19 +1,19 @@
 //! Carries out the requests that are due: tenants take turns, and no transaction is open while a model is
 //! asked. A request is deleted only when nothing is left to ask, so a worker that dies loses none.
 
-use super::ask;
-use super::kind::{Asked, Kind, Next};
+use super::ask::{self, Answer};
+use super::kind::{Asked, Kind, Next, Texts};
 use super::sql::requests::{self, ChatRequest};
 use crate::gateway::client;
-use crate::models::{ask as models, services};
+use crate::models::{ask as models, embedder_access, services};
 use crate::pg::{txn, wake};
 use crate::settings;
 use crate::upkeep::{Log, Upkeep};
 use crate::work::{HelperThread, helper_thread};
-use kb_gateway::protocol::Request;
-use kb_types::ServiceKind;
+use kb_gateway::protocol::{Request, Urgency};
 use kb_types::error::{Error, Result};
 use kb_types::sizes;
+use kb_types::{Kind as TextKind, ServiceKind};
 use std::time::{Duration, Instant};
 
 /// The most requests under way: in all, of a chat model, so that one that is slow to answer does not keep
@@ -29,11 +29,25 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// way.
 const UNRELATED: Duration = Duration::from_secs(10);
 const BUSY: Duration = Duration::from_secs(1);
+/// How long an embedder is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Running {
     request: ChatRequest,
-    asked: Asked,
-    answer: HelperThread<Result<String>>,
+    stage: Stage,
+    answer: HelperThread<Result<Answer>>,
+}
+
+/// What was asked.
+enum Stage {
+    Embedder,
+    Llm(Asked),
+}
+
+impl Running {
+    fn asks(&self, llm: &str) -> bool {
+        matches!(&self.stage, Stage::Llm(asked) if asked.llm == llm)
+    }
 }
 
 /// An answer that could not be stored: another session had locked what it concerns, or the server lacks a
@@ -105,14 +119,20 @@ impl ChatRequests {
     /// Stores the answers that have come.
     fn settle(&mut self) -> Result<()> {
         let done: Vec<Running> = self.running.extract_if(.., |running| running.answer.is_done()).collect();
-        for Running { request, asked, mut answer } in done {
+        for Running { request, stage, mut answer } in done {
             self.has_moved = true;
             let Some(answer) = answer.take() else { continue };
-            match answer.and_then(|answer| answer) {
-                Ok(answer) => {
+            match (stage, answer.and_then(|answer| answer)) {
+                (Stage::Llm(asked), Ok(Answer::Text(answer))) => {
                     self.store(Unstored { request, asked, answer, again_at: Instant::now() })?;
                 }
-                Err(error) => record(&request, asked.version, &error)?,
+                (Stage::Llm(asked), Err(error)) => record(&request, asked.version, &error)?,
+                (Stage::Llm(_), Ok(Answer::Vectors(_))) => {
+                    return Err(Error::Internal("vectors of a chat model".into()));
+                }
+                (Stage::Embedder, Ok(Answer::Vectors(vectors))) => self.begin_one(request, Some(&vectors))?,
+                // It is done without vectors.
+                (Stage::Embedder, _) => self.begin_one(request, Some(&[]))?,
             }
         }
         Ok(())
@@ -162,15 +182,19 @@ impl ChatRequests {
             // A summary is made of the one before.
             let is_free = !of_tenant.iter().any(|other| other.is_beside(&request));
             if of_tenant.len() < OF_TENANT && is_free {
-                self.begin_one(request)?;
+                self.begin_one(request, None)?;
             }
         }
         Ok(())
     }
 
-    fn begin_one(&mut self, request: ChatRequest) -> Result<()> {
-        let Some(asked) = self.prepare(&request)? else { return Ok(()) };
-        if self.running.iter().filter(|running| running.asked.llm == asked.llm).count() >= OF_LLM {
+    fn begin_one(&mut self, request: ChatRequest, vectors: Option<&[Vec<f32>]>) -> Result<()> {
+        let asked = match self.prepare(&request, vectors)? {
+            Some(Next::Embed(wanted)) => return self.embed(request, wanted),
+            Some(Next::Ask(asked)) => asked,
+            _ => return Ok(()),
+        };
+        if self.running.iter().filter(|running| running.asks(&asked.llm)).count() >= OF_LLM {
             return txn::in_txn(|| requests::put_off(request.request_no, BUSY, request.attempts, None));
         }
         let right = txn::in_txn(|| {
@@ -185,24 +209,50 @@ impl ChatRequests {
         llm.config.max_output_tokens = Some(llm.config.max_output_tokens.unwrap_or(most).min(most));
         let client = client::this_client(&request.tenant_id, 0);
         let dialogue = asked.prompt.clone().into();
-        wake::start_gateway();
         let chat = Request::Chat { llm, access, dialogue, client, patience_ms: None };
-        let answer = helper_thread::begin(move || ask::ask(chat))?;
-        self.running.push(Running { request, asked, answer });
+        self.run_one(request, Stage::Llm(asked), chat)
+    }
+
+    /// Has texts embedded that a request needs. If that cannot be asked, it goes on without.
+    fn embed(&mut self, request: ChatRequest, wanted: Texts) -> Result<()> {
+        let Texts { embedder, kb_no, texts } = wanted;
+        let right = txn::in_txn(|| {
+            let embedder = services::embedder(&embedder)?;
+            let access = embedder_access(&embedder, &request.tenant_id)?;
+            Ok((embedder, access))
+        });
+        let Ok((embedder, access)) = right else { return self.begin_one(request, Some(&[])) };
+        let embed = Request::Embed {
+            embedder,
+            access,
+            kind: TextKind::Query,
+            urgency: Urgency::of(&texts),
+            tokens: Vec::new(),
+            texts,
+            client: client::this_client(&request.tenant_id, kb_no),
+            patience_ms: u64::try_from(PATIENCE.as_millis()).ok(),
+        };
+        self.run_one(request, Stage::Embedder, embed)
+    }
+
+    fn run_one(&mut self, request: ChatRequest, stage: Stage, asked: Request) -> Result<()> {
+        wake::start_gateway();
+        let answer = helper_thread::begin(move || ask::ask(asked))?;
+        self.running.push(Running { request, stage, answer });
         (self.has_begun, self.has_moved) = (true, true);
         Ok(())
     }
 
     /// What to ask for a request; None if nothing can be asked now.
-    fn prepare(&mut self, request: &ChatRequest) -> Result<Option<Asked>> {
+    fn prepare(&mut self, request: &ChatRequest, vectors: Option<&[Vec<f32>]>) -> Result<Option<Next>> {
         let kind = self.kinds.iter_mut().find(|kind| kind.name() == request.kind);
         let kind = kind.ok_or_else(|| Error::Internal(format!("chat request of kind {}", request.kind)))?;
         let prepared = txn::in_txn(|| {
             if !requests::lock(request.request_no)? {
                 return Ok(None);
             }
-            match txn::with_latest_snapshot(|| kind.prepare(request))? {
-                Next::Ask(asked) => return Ok(Some(asked)),
+            match txn::with_latest_snapshot(|| kind.prepare(request, vectors))? {
+                next @ (Next::Embed(_) | Next::Ask(_)) => return Ok(Some(next)),
                 Next::Wait(delay) => requests::put_off(request.request_no, delay, request.attempts, None)?,
                 Next::Finish => requests::delete(request.request_no)?,
             }

@@ -6,7 +6,7 @@
 //! twice.
 
 use crate::chat_requests::requests::{self, ChatRequest, NewRequest, Of};
-use crate::chat_requests::{Asked, Kind, Next};
+use crate::chat_requests::{Asked, Kind, Next, Texts};
 use crate::conversations::extraction_prompt::{self, Known};
 use crate::conversations::read_turns::read;
 use crate::conversations::shown_turns::{self, ShownTurn};
@@ -14,6 +14,7 @@ use crate::conversations::sql::conversations::{self, WindowEnd};
 use crate::conversations::sql::{extractions, turns};
 use crate::conversations::summary::{End, read_subject};
 use crate::conversations::window;
+use crate::memory::known::KnownFact;
 use crate::memory::stores::{self, Store};
 use crate::memory::{known, remember};
 use crate::pg::role::as_owner;
@@ -102,7 +103,7 @@ impl Kind for Extraction {
         KIND
     }
 
-    fn prepare(&mut self, request: &ChatRequest) -> Result<Next> {
+    fn prepare(&mut self, request: &ChatRequest, vectors: Option<&[Vec<f32>]>) -> Result<Next> {
         let ChatRequest { tenant_id, conversation_id: Some(conversation_id), subject, .. } = request else {
             return Ok(Next::Finish);
         };
@@ -140,7 +141,22 @@ impl Kind for Extraction {
         }
         let Some((last, _)) = shown.last() else { return Ok(Next::Finish) };
         let known = known::newest(&store.kb, &settings.subject, COMPARED)?;
-        let known = known.into_iter().map(|(id, fact)| Known { id, fact }).collect();
+        let Some(vectors) = vectors.or((known.len() <= KNOWN).then_some(&[])) else {
+            let texts = extraction_prompt::compared(shown.turns(), covered);
+            return Ok(Next::Embed(Texts {
+                embedder: known::embedder(&store.kb)?,
+                kb_no: store.kb.kb_no,
+                texts,
+            }));
+        };
+        let similarities = known::similarities(&store.kb, &known, vectors)?;
+        let known = known
+            .into_iter()
+            .map(|KnownFact { document_id, id, fact }| {
+                let similarity = similarities.get(&document_id).copied();
+                Known { id, fact, similarity }
+            })
+            .collect();
         let known = extraction_prompt::nearest(known, &shown, KNOWN);
         let extraction = &store.settings.extraction;
         let prompt =
@@ -193,7 +209,7 @@ impl Keep {
             let Some(turn) = turns::said(&self.tenant_id, &found.turn_id)? else { continue };
             let text = turn.content.as_ref().map(shown_turns::said).unwrap_or_default();
             let Some((start, end)) = extraction_prompt::span(&text, &found.quote) else { continue };
-            let supersedes = found.supersedes.filter(|id| still.iter().any(|(still, _)| still == id));
+            let supersedes = found.supersedes.filter(|id| still.iter().any(|still| still.id == *id));
             let fact = Fact {
                 fact: found.fact,
                 subject: self.subject.clone(),

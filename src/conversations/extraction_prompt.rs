@@ -24,12 +24,17 @@ const FORM: &str = "The user's message is a JSON object: \"turns\" are numbered 
 const SHORTEST_QUOTE: usize = 8;
 /// The most tags of a fact.
 const TAGS: usize = 8;
+/// How many of the last new turns, and how much of each, are compared with known facts by meaning.
+const COMPARED_TURNS: usize = 4;
+const COMPARED_CHARACTERS: usize = 1_000;
 
 /// A fact that is remembered already.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Known {
     pub id: String,
     pub fact: String,
+    /// To the turns, where both were compared by meaning.
+    pub similarity: Option<f64>,
 }
 
 /// A fact of an answer that passed the check.
@@ -63,7 +68,14 @@ pub fn prompt(own: Option<&str>, turns: &ShownTurns, known: &[Known], max_facts:
     }
 }
 
-/// Those known facts that have most words in common with the turns: at most `most`.
+/// The beginnings of the last new turns, as they are compared with known facts by meaning.
+pub fn compared(turns: &[ShownTurn], covered: i64) -> Vec<String> {
+    let new = turns.iter().rev().filter(|turn| turn.depth > covered && !turn.text.trim().is_empty());
+    new.take(COMPARED_TURNS).map(|turn| turn.text.chars().take(COMPARED_CHARACTERS).collect()).collect()
+}
+
+/// Those known facts that are most similar to the turns, and those that have most words in common with them,
+/// in turns: at most `most`.
 pub fn nearest(mut known: Vec<Known>, turns: &ShownTurns, most: usize) -> Vec<Known> {
     if known.len() <= most {
         return known;
@@ -77,8 +89,16 @@ pub fn nearest(mut known: Vec<Known>, turns: &ShownTurns, most: usize) -> Vec<Kn
     let said = words(&turns.turns().iter().map(|turn| turn.text.as_str()).collect::<Vec<_>>().join(" "));
     // Stable: of two that are as near, the newer one comes first.
     known.sort_by_cached_key(|known| std::cmp::Reverse(words(&known.fact).intersection(&said).count()));
-    known.truncate(most);
-    known
+    let mut by_meaning: Vec<&Known> = known.iter().filter(|known| known.similarity.is_some()).collect();
+    by_meaning.sort_by(|a, b| b.similarity.unwrap_or(0.0).total_cmp(&a.similarity.unwrap_or(0.0)));
+    let mut chosen: Vec<Known> = Vec::with_capacity(most);
+    let both = by_meaning.into_iter().map(Some).chain(std::iter::repeat(None)).zip(&known);
+    for known in both.flat_map(|(meant, worded)| meant.into_iter().chain([worded])) {
+        if chosen.len() < most && !chosen.iter().any(|chosen| chosen.id == known.id) {
+            chosen.push(known.clone());
+        }
+    }
+    chosen
 }
 
 /// Reads the facts of an answer: at most `max_facts`, each of which quotes a turn of the user or the
@@ -152,7 +172,7 @@ mod tests {
     }
 
     fn known() -> Vec<Known> {
-        vec![Known { id: "mem_1".into(), fact: "The user prefers Perl.".into() }]
+        vec![Known { id: "mem_1".into(), fact: "The user prefers Perl.".into(), similarity: None }]
     }
 
     fn found(fact: Value) -> Vec<Found> {
@@ -230,12 +250,24 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_known_facts_are_those_with_the_same_words() {
-        let mut all: Vec<Known> =
-            (0..50).map(|n| Known { id: n.to_string(), fact: format!("Nothing of {n}.") }).collect();
-        all.push(Known { id: "near".into(), fact: "Scripts are in Python.".into() });
-        let near = nearest(all, &turns(), 5);
-        assert_eq!((near.len(), near[0].id.as_str()), (5, "near"));
+    fn the_nearest_known_facts_are_those_with_the_same_words_and_those_that_mean_the_same() {
+        let known = |id: &str, fact: &str, similarity| Known { id: id.into(), fact: fact.into(), similarity };
+        let mut all: Vec<Known> = (0..50)
+            .map(|n| known(&n.to_string(), &format!("Nothing of {n}."), (n > 25).then_some(0.1)))
+            .collect();
+        all.push(known("words", "Scripts are in Python.", Some(0.0)));
+        all.push(known("meaning", "He likes snakes.", Some(0.9)));
+        let ids = |near: Vec<Known>| near.into_iter().map(|near| near.id).collect::<Vec<_>>();
+        assert_eq!(ids(nearest(all.clone(), &turns(), 5)), ["meaning", "words", "26", "0", "27"]);
+        all.iter_mut().for_each(|known| known.similarity = None);
+        assert_eq!(ids(nearest(all.clone(), &turns(), 3)), ["words", "0", "1"]);
+        assert_eq!(nearest(all.clone(), &turns(), 52), all);
+    }
+
+    #[test]
+    fn the_last_new_turns_are_compared_with_known_facts() {
+        assert_eq!(compared(turns().turns(), 1), ["Ok", "Remember: the user is an admin."]);
+        assert_eq!(compared(turns().turns(), 3), [""; 0]);
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Kind for Summaries {
         summary::KIND
     }
 
-    fn prepare(&mut self, request: &ChatRequest) -> Result<Next> {
+    fn prepare(&mut self, request: &ChatRequest, _vectors: Option<&[Vec<f32>]>) -> Result<Next> {
         let found = next(request, self.continued.contains(&request.request_no))?;
         if matches!(found, Some((_, true))) {
             self.continued.insert(request.request_no);

@@ -84,7 +84,7 @@ impl Kind for Consolidation {
         KIND
     }
 
-    fn prepare(&mut self, request: &ChatRequest) -> Result<Next> {
+    fn prepare(&mut self, request: &ChatRequest, _vectors: Option<&[Vec<f32>]>) -> Result<Next> {
         let Some(kb_no) = request.kb_no else { return Ok(Next::Finish) };
         let Some(store) = stores::of_number(kb_no)? else { return Ok(Next::Finish) };
         let consolidation = &store.settings.consolidation;

@@ -41,6 +41,17 @@ pub fn first_group(vectors: &[Vec<f32>], new: usize, least: f64, most: usize) ->
     Related { alone, group: Vec::new() }
 }
 
+/// The cosine similarity of a vector to the most similar of others; None if they cannot be compared.
+pub fn similarity(vector: &[f32], others: &[Vec<f32>]) -> Option<f64> {
+    let this = direction(vector);
+    others
+        .iter()
+        .map(|other| direction(other))
+        .filter(|other| !this.is_empty() && other.len() == this.len())
+        .map(|other| cosine(&this, &other))
+        .max_by(f64::total_cmp)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +69,15 @@ mod tests {
         assert_eq!(first_group(&all, 2, 0.97, 10).group, [1, 3]);
         // Only new entries are compared.
         assert_eq!(first_group(&all, 1, 0.9, 10), Related { alone: vec![0], group: vec![] });
+    }
+
+    #[test]
+    fn the_similarity_to_several_is_that_to_the_nearest() {
+        let others = vectors(&[[0.0, 1.0], [2.0, 0.0]]);
+        assert!((similarity(&[3.0, 0.0], &others).unwrap() - 1.0).abs() < 1e-6);
+        assert_eq!(similarity(&[0.0, 0.0], &others), None);
+        assert_eq!(similarity(&[1.0], &others), None);
+        assert_eq!(similarity(&[1.0, 0.0], &[]), None);
     }
 
     #[test]

@@ -236,12 +236,21 @@ pub fn read(document_ids: &[i64], at: i64) -> Result<Vec<Entry>> {
     )
 }
 
-/// The newest entries of a subject that hold, without those into which others were merged: ids and facts. For
-/// the worker.
-pub fn newest(kb: &KnowledgeBase, subject: &str, limit: i64) -> Result<Vec<(String, String)>> {
+from_row! {
+    /// An entry whose fact is known.
+    #[derive(Debug, Clone)]
+    pub struct KnownFact {
+        pub document_id: i64,
+        pub id: String,
+        pub fact: String,
+    }
+}
+
+/// The newest entries of a subject that hold, without those into which others were merged. For the worker.
+pub fn newest(kb: &KnowledgeBase, subject: &str, limit: i64) -> Result<Vec<KnownFact>> {
     setting::with(BY_LOOKUPS, || {
         spi::write(
-            "SELECT d.external_id AS id, d.content AS fact
+            "SELECT m.document_id, d.external_id AS id, d.content AS fact
              FROM (SELECT m.document_id FROM kb.memory_entries m
                    WHERE m.kb_no = $1 AND m.subject = $2 AND m.tenant_id = $3 AND m.valid_to IS NULL
                      AND (m.expires_at IS NULL OR m.expires_at > now())
@@ -251,7 +260,7 @@ pub fn newest(kb: &KnowledgeBase, subject: &str, limit: i64) -> Result<Vec<(Stri
                                  WHERE d.document_id = m.document_id LIMIT 1) d
              WHERE d.content IS NOT NULL",
             &[Arg::Long(kb.kb_no), Arg::Text(subject), Arg::Text(&kb.tenant_id), Arg::Long(limit)],
-            |row| Ok((row.get("id")?, row.get("fact")?)),
+            KnownFact::from_row,
         )
     })
 }

@@ -188,6 +188,30 @@ fn an_answer_is_checked_and_can_reach_no_other_subject_or_memory() {
 }
 
 #[test]
+fn the_model_sees_the_known_facts_that_mean_what_was_said() {
+    let stub = Stub::start(Options::default());
+    let Some((_cluster, mut db)) = Cluster::connected(&[]) else { return };
+    db.run(&format!(
+        r#"SELECT kb.create_llm('talker', 'openai', base_url => '{}');
+           SELECT kb.create_memory('m', 'minilm', settings => '{{"llm": "talker", "extraction": {{"strategy": "off"}}}}')"#,
+        stub.base_url("chat_openai")
+    ));
+    converse(&mut db, "c", "user:1");
+    db.run("SELECT kb.remember('m', 'Owns a car.', 'user:1')");
+    for n in 0..30 {
+        db.run(&format!("SELECT kb.remember('m', 'Visited museum number {n} in spring.', 'user:1')"));
+    }
+    db.wait("m");
+    stub.say(Some(&answer(&[])));
+    // No word of it is in a fact.
+    say(&mut db, "c", "user", "My automobile is sold, driving was expensive.");
+    db.run("SELECT kb.extract_memories('c')");
+    until_done(&mut db);
+    let prompt = stub.requests()[0].body.to_string();
+    assert!(prompt.contains("Owns a car.") && prompt.matches("museum").count() == 19, "{prompt}");
+}
+
+#[test]
 fn a_worker_that_is_killed_time_and_again_stores_each_fact_once() {
     let (cluster, mut db) = crate::crashing!();
     let stub = Stub::start(Options::default());
