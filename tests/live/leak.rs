@@ -113,7 +113,34 @@ fn others_come(cluster: &Cluster, random: &mut Rng) {
         db.run("INSERT INTO kb.jobs (kb_no, tenant_id, subject, next_attempt_at)
                 SELECT kb_no, tenant_id, external_id, 'infinity' FROM kb.documents WHERE external_id = 'd4' AND tenant_id <> 'me'
                 ON CONFLICT DO NOTHING");
+        remembers_and_converses(&mut db, tenant);
     }
+}
+
+/// Memories and conversations of another tenant, under the ids that the first one has.
+fn remembers_and_converses(db: &mut Db, tenant: &str) {
+    db.run(&format!(
+        "SELECT kb.create_memory('facts', 'tiny');
+         SELECT kb.remember('facts', 'Ships of the {MARK} run to the harbor.', 'user:1', '{{harbor}}', id => 'mem_1'),
+                kb.remember('facts', 'The harbor of the {MARK}.', 'user:1', '{{harbor}}', id => 'mem_2')"
+    ));
+    db.wait("facts");
+    db.run(&format!(
+        "UPDATE kb.memory_entries m SET consolidated_into = (
+             SELECT d.document_id FROM kb.documents d WHERE d.tenant_id = '{tenant}' AND d.external_id = 'mem_2')
+         FROM kb.documents d WHERE d.document_id = m.document_id AND d.tenant_id = '{tenant}' AND d.external_id = 'mem_1';
+         INSERT INTO kb.summaries (tenant_id, summarized_up_to, conversation_id, branch_no, depth, content, token_count, llm)
+         SELECT tenant_id, id, conversation_id, branch_no, depth, 'Summary of the {MARK}.', 3, 'merger'
+         FROM kb.turns WHERE tenant_id = '{tenant}';
+         INSERT INTO kb.extractions (tenant_id, extracted_up_to, conversation_id, branch_no, depth, facts, llm)
+         SELECT tenant_id, id, conversation_id, branch_no, depth, 1, 'merger' FROM kb.turns WHERE tenant_id = '{tenant}';
+         INSERT INTO kb.chat_requests (tenant_id, kind, subject, conversation_id, failed_at, error)
+         SELECT tenant_id, kind, '1', id, now(), 'told of a {MARK}' FROM kb.conversations,
+             unnest('{{summary,extraction}}'::text[]) AS u (kind) WHERE tenant_id = '{tenant}' AND id = 'k';
+         INSERT INTO kb.chat_requests (tenant_id, kind, subject, kb_no, failed_at, error)
+         SELECT tenant_id, 'consolidation', 'facts', kb_no, now(), 'told of a {MARK}' FROM kb.memory_stores
+         WHERE tenant_id = '{tenant}'"
+    ));
 }
 
 /// The surface, and the same calls about objects of others.

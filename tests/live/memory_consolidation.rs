@@ -402,3 +402,26 @@ fn no_other_tenant_can_have_a_memory_merged_and_a_reader_cannot_either() {
     assert_eq!(db.count("kb.chat_requests WHERE kind = 'consolidation' AND conversation_id IS NULL"), 1);
     stub.hold(false);
 }
+
+#[test]
+fn merged_entries_go_through_a_dump_and_are_merged_further_after_it() {
+    let Some((cluster, mut db, stub)) = fixture() else { return };
+    with_merged(&mut db, &stub);
+    let file = crate::dump::dump(&cluster, "dump", &["--format=custom"]);
+    crate::dump::create_empty(&cluster, "restored");
+    crate::dump::restore(&cluster, "restored", &file, crate::dump::PG_RESTORE);
+    let mut restored = cluster.connect("restored");
+    let own = ["kb.memory_entries ", "kb.memory_stores ", "kb.chat_requests "];
+    let rows = |db: &mut Db| -> Vec<String> {
+        let all = crate::dump::rows(db).into_iter();
+        all.filter(|row| own.iter().any(|table| row.starts_with(table))).collect()
+    };
+    assert_eq!((rows(&mut restored).len(), rows(&mut restored)), (3, rows(&mut db)));
+    restored.run("SELECT kb.acknowledge_restore()");
+    restored.wait("m");
+    assert_eq!(recalled(&mut restored, "")[0], PROJECT);
+    remember(&mut restored, "Antwort is a project in Go on Kubernetes.", "");
+    restored.wait("m");
+    assert_eq!(consolidate(&mut restored), 1);
+    assert_eq!(restored.count("kb.memories WHERE consolidated_into IS NOT NULL"), 4);
+}
