@@ -19,7 +19,7 @@ use kb_types::ServiceKind;
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::memory::{Fact, MOST_TAGS};
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const KIND: &str = "consolidation";
 /// How many entries are compared at once, with how many of the newest of their subject, and how many a group
@@ -27,8 +27,8 @@ const KIND: &str = "consolidation";
 const NEW: usize = 100;
 const NEWEST: usize = 1_000;
 const GROUP: usize = 20;
-/// So often is that done in one transaction.
-const ROUNDS: usize = 20;
+/// So long is that done in one transaction.
+const AT_ONCE: Duration = Duration::from_millis(500);
 /// The most tokens of an answer.
 const ANSWER_TOKENS: i64 = 2_000;
 /// The pauses while entries get their vectors, and while another transaction has locked one.
@@ -92,7 +92,8 @@ impl Kind for Consolidation {
         if stores::consolidation_calls(kb_no)? >= consolidation.max_calls {
             return end(kb_no);
         }
-        for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        while begun.elapsed() < AT_ONCE {
             match compare(&store)? {
                 Found::Group { subject, facts } => {
                     let prompt = prompts::prompt(consolidation.prompt.as_deref(), &facts);
