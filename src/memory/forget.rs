@@ -1,7 +1,6 @@
 //! kb.forget: deletes entries, with all that was made of them.
 
 use super::sql::stores;
-use crate::builds::knowledge_bases;
 use crate::documents::delete_document::{delete_documents, delete_matching};
 use kb_types::error::{Error, Result};
 use kb_types::memory::MemoryCondition;
@@ -14,8 +13,7 @@ pub fn forget(
     subject: Option<String>,
     filter: Option<&Json>,
 ) -> Result<i64> {
-    let kb = knowledge_bases::get_own(memory)?;
-    stores::check(&kb)?;
+    let kb = stores::get_own(memory)?;
     let argument = |argument, problem: String| Error::Argument { argument, problem };
     if let Some(ids) = ids {
         if subject.is_some() || filter.is_some() {
