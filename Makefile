@@ -20,7 +20,7 @@ setup: ## install what is missing (apt, pgvector, models); quick when nothing is
 build: setup ## build and install the development build that demo and test use
 	@tools/install.sh dev
 
-demo: build ## ingest PostgreSQL's manual and a folder of 300 files into a scratch cluster and ask them questions
+demo: build ## ingest PostgreSQL's manual and a folder of 300 files into a scratch cluster, ask them questions, remember a preference
 	@tools/demo.sh
 
 demo-stop: ## stop the demo's cluster

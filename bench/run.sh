@@ -69,9 +69,10 @@ for candidate in release dev; do
 done
 
 # The provider that the remote benchmark asks, and the program that measures cost against size.
-(cd "$root" && cargo build --quiet --no-default-features --features "pg$PG_MAJOR" --example stub-provider --example cost)
-examples=${CARGO_TARGET_DIR:-$root/target}/debug/examples
-stub=$examples/stub-provider
+(cd "$root" && cargo build --quiet --package kb --package kb-stub-provider --no-default-features --features "kb/pg$PG_MAJOR" \
+    --bin stub-provider --example cost)
+examples=$CARGO_TARGET_DIR/debug/examples
+stub=$CARGO_TARGET_DIR/debug/stub-provider
 
 # candle, to stand beside the local model on AVX2: none of what kb is built of, so it is built here.
 candle=$root/.scratch/candle/release/candle-rate

@@ -1,5 +1,6 @@
 -- The demo: PostgreSQL's manual becomes a knowledge base and answers questions, one of them three ways; then a folder of files becomes
--- one, and a table is attached.
+-- one, a table is attached, a preference is remembered, and a chat model answers with citations. Its place is taken by a stub, whose URL
+-- is in the variable stub_url, if it runs.
 -- Run by tools/demo.sh, as often as you like: what is there already is left as it is.
 \pset tuples_only on
 \pset format unaligned
@@ -87,3 +88,27 @@ FROM kb.query('articles', 'can I work from home?', 5);
 UPDATE articles SET status = 'draft' WHERE id = 1;
 SELECT format('Unpublished: %s answers, at that commit', count(*)) FROM kb.query('articles', 'can I work from home?', 5);
 \echo
+-- What an agent learns outlives its conversations. A preference matters whatever the question is, hence no least score.
+SELECT kb.create_memory('assistant', settings => '{"retrieval": {"min_score": 0}}')
+WHERE NOT EXISTS (SELECT FROM kb.knowledge_bases WHERE id = 'assistant') \g /dev/null
+SELECT kb.remember('assistant', 'The reader prefers examples that can be pasted into psql.', subject => 'reader', tags => '{preference}')
+\g /dev/null
+SELECT kb.wait('assistant', 600) \g /dev/null
+SELECT format(E'A preference is remembered: which examples does the reader like?\n\n  %s (score %s)', fact, round(score::numeric, 2))
+FROM kb.recall('assistant', 'Which examples does the reader like?', subject => 'reader');
+\echo
+\if :{?stub_url}
+-- A run that was killed may have left the stub of then.
+SELECT kb.drop_llm(id) FROM kb.llms WHERE id = 'stub' \g /dev/null
+SELECT kb.create_llm('stub', 'openai', base_url => :'stub_url') \g /dev/null
+\set question 'How can I build an index without blocking writes to the table?'
+\echo 'An answer with citations, which kb checks. No model writes it here: a stub repeats the sentence that fits best.'
+SELECT format(E'\n%s\n\n  %s\n\n', :'question', answer)
+    || (SELECT string_agg(format(E'  %s %s, %s: "%s …"\n', cited ->> 'text', cited ->> 'file_id', cited ->> 'filename',
+                                 left(cited ->> 'quote', 70)), '')
+        FROM jsonb_array_elements(annotations) AS cited)
+    || format('  Its prompt had %s passages, and the preference: %s', jsonb_array_length(chunks), memories -> 0 ->> 'fact')
+FROM kb.answer('manual', :'question', 'stub', memory => 'assistant', options => '{"subject": "reader"}');
+SELECT kb.drop_llm('stub') \g /dev/null
+\echo
+\endif

@@ -41,10 +41,20 @@ if [ "$(sql -d postgres -c "SELECT shobj_description(oid, 'pg_database') FROM pg
         -c "COMMENT ON DATABASE demo IS '$made_with'"
 fi
 
+# In the place of a chat model: the stub of the tests, which ends with its input, and so with this script however that ends.
+variables=(--set "manual=$KB_SCRATCH/manual")
+coproc stub { exec "$CARGO_TARGET_DIR/debug/stub-provider" 2>"$KB_SCRATCH/demo-stub.log"; }
+listening=
+{ read -r -t 20 listening <&"${stub[0]-}"; } 2>/dev/null || true
+case $listening in
+    "listening on "*) variables+=(--set "stub_url=http://${listening#listening on }/chat_openai/v1") ;;
+    *) say "the stub of a chat model does not start ($KB_SCRATCH/demo-stub.log): there will be no answer with citations" ;;
+esac
+
 # The script runs in the background while this one watches its progress from another connection.
 psql_pid=
 trap 'if [ -n "$psql_pid" ]; then kill "$psql_pid" 2>/dev/null || true; fi' EXIT
-cluster_psql "$dir" -d demo --set "manual=$KB_SCRATCH/manual" -f "$root/demo/demo.sql" &
+cluster_psql "$dir" -d demo "${variables[@]}" -f "$root/demo/demo.sql" &
 psql_pid=$!
 seen=
 while kill -0 "$psql_pid" 2>/dev/null; do

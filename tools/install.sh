@@ -7,7 +7,8 @@ need_setup
 
 profile=${1:?dev or release}
 stage=$root/.scratch/stage-$profile
-flags=() built=$CARGO_TARGET_DIR/debug
+# The demo's chat model comes with the development build: compiled beside kb it takes no time of its own.
+flags=(--package kb-stub-provider) built=$CARGO_TARGET_DIR/debug
 [ "$profile" = dev ] || flags=(--release) built=$CARGO_TARGET_DIR/release
 # The library is for this machine's server, so cargo leaves it where it is looked for.
 unset CARGO_BUILD_TARGET

@@ -162,7 +162,7 @@ copy_checkout() {
 
 # A row's cell for make demo: the demo answers three questions, one more in three ways (a row of ranks), and cites passages in
 # a context (with where a citation is from, but without the characters where these would leave no room for more text). An answer from
-# the folder names a page.
+# the folder names a page. A preference is recalled, and enters the prompt of an answer with citations.
 run_demo() {
     local began=$SECONDS log=$case_log.demo
     as_case_user timeout 5400 make demo >"$log" 2>&1 ||
@@ -172,8 +172,14 @@ run_demo() {
         { printf 'did not answer one question three ways\n'; return 1; }
     grep -qE '^  id: [^ ]+\.html(, characters: [0-9]+-[0-9]+)?$' "$log" || { printf 'cited nothing in a context\n'; return 1; }
     grep -qE '^  [12]\. debian/.*, page [0-9]+: ' "$log" || { printf 'named no page of a PDF\n'; return 1; }
+    grep -qE '^  The reader prefers .* \(score [0-9.]+\)$' "$log" || { printf 'recalled no preference\n'; return 1; }
+    if ! grep -qE '^  .* \[[0-9]+\]\.$' "$log" || ! grep -qE '^  \[[0-9]+\] [^ ]+\.html, ' "$log" ||
+        ! grep -qE '^  Its prompt had [1-9][0-9]* passages, and the preference: The reader ' "$log"; then
+        printf 'gave no answer with citations\n'
+        return 1
+    fi
     as_case_user make demo-stop >>"$log" 2>&1 || { printf 'make demo-stop failed\n'; return 1; }
-    printf 'ok, 3 answers; %s s\n' "$((SECONDS - began))"
+    printf 'ok, 3 answers, one cited; %s s\n' "$((SECONDS - began))"
 }
 
 run_test() {

@@ -10,13 +10,12 @@ use super::sql::consolidations::{self, Compared};
 use super::sql::stores::{self, Store};
 use super::{recall, remember};
 use crate::builds::builds;
-use crate::builds::knowledge_bases;
 use crate::chat_requests::requests::{self, ChatRequest, NewRequest, Of};
 use crate::chat_requests::{Asked, Kind, Next};
 use crate::pg::role::as_owner;
 use kb_search::related;
 use kb_types::ServiceKind;
-use kb_types::error::{Error, ObjectKind, Result};
+use kb_types::error::{Error, Result};
 use kb_types::memory::{Fact, MOST_TAGS};
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -37,10 +36,9 @@ const LOCKED: Duration = Duration::from_secs(1);
 
 /// Requests that related entries are merged. Returns the number of entries that are new since that was done.
 pub fn consolidate_memories(memory: &str) -> Result<i64> {
-    let kb = knowledge_bases::get_own(memory)?;
-    let not_found = || Error::NotFound { what: ObjectKind::Memory, id: memory.into() };
-    let store = stores::of(&kb.tenant_id, memory)?.ok_or_else(not_found)?;
-    if store.settings.llm.is_none() {
+    let kb = stores::get_own(memory)?;
+    let settings = stores::settings(kb.kb_no, memory)?;
+    if settings.llm.is_none() {
         return Err(Error::State {
             problem: format!("memory \"{memory}\" has no chat model, which consolidation needs"),
             hint: "Name one in its settings (kb.alter_memory).".into(),

@@ -22,16 +22,14 @@ pub fn create_memory(id: &str, settings: &Value, wanted: WantedKnowledgeBase) ->
 
 /// Replaces the settings of a memory.
 pub fn alter_memory(id: &str, settings: &Value) -> Result<()> {
-    let kb = knowledge_bases::get_own(id)?;
-    stores::check(&kb)?;
+    let kb = stores::get_own(id)?;
     let settings = parse(id, settings)?;
     as_owner(|| stores::update(kb.kb_no, &settings))
 }
 
 /// Drops a memory with its entries.
 pub fn drop_memory(id: &str) -> Result<()> {
-    let kb = knowledge_bases::get_own(id)?;
-    stores::check(&kb)?;
+    stores::get_own(id)?;
     drop_knowledge_base(id)
 }
 

@@ -1,7 +1,6 @@
 //! kb.forget: deletes entries, with all that was made of them.
 
 use super::sql::{merged_entries, stores};
-use crate::builds::knowledge_bases;
 use crate::documents::delete_document::{delete_locked, lock, lock_matching};
 use crate::pg::role::as_owner;
 use kb_types::error::{Error, Result};
@@ -25,8 +24,7 @@ pub fn forget(
     subject: Option<String>,
     filter: Option<&Json>,
 ) -> Result<Forgotten> {
-    let kb = knowledge_bases::get_own(memory)?;
-    stores::check(&kb)?;
+    let kb = stores::get_own(memory)?;
     let argument = |argument, problem: String| Error::Argument { argument, problem };
     if ids.is_some() && (subject.is_some() || filter.is_some()) {
         return Err(argument("ids", "give ids, or a subject or filter, but not both".into()));

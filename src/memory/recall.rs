@@ -52,7 +52,7 @@ const DAY: i64 = 86_400_000_000;
 
 /// The entries that answer a question, the best first.
 pub fn recall(memory: &str, question: &str, recall: Recall) -> Result<Vec<Recalled>> {
-    let kb_no = search::target(memory)?.kb_no;
+    let kb_no = stores::named(search::target(memory))?.kb_no;
     let settings = stores::settings(kb_no, memory)?;
     let (most, min_score) = limits(&recall, &settings)?;
     let at = recall.as_of.unwrap_or_else(now);
@@ -96,7 +96,7 @@ pub fn recall(memory: &str, question: &str, recall: Recall) -> Result<Vec<Recall
 
 /// The entries that have all of the tags, the newest first.
 pub fn recall_by_tags(memory: &str, recall: Recall) -> Result<Vec<Recalled>> {
-    let kb_no = search::target(memory)?.kb_no;
+    let kb_no = stores::named(search::target(memory))?.kb_no;
     let settings = stores::settings(kb_no, memory)?;
     let (most, _) = limits(&recall, &settings)?;
     if recall.tags.is_empty() {

@@ -7,7 +7,6 @@
 use super::fact_sources;
 use super::sql::entries::SameFact;
 use super::sql::{entries, merged_entries, stores};
-use crate::builds::knowledge_bases;
 use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::documents::delete_document::delete_locked;
 use crate::documents::new_document::{Content, GivenDocument};
@@ -24,8 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Stores facts. Returns the id of each, in order, and what became of it.
 pub fn remember(memory: &str, facts: Vec<(String, Fact)>) -> Result<Vec<(String, PutStatus)>> {
-    let kb = knowledge_bases::get_own(memory)?;
-    stores::check(&kb)?;
+    let kb = stores::get_own(memory)?;
     remember_in(&kb, facts)
 }
 
@@ -96,7 +94,7 @@ fn drop_merged(kb: &KnowledgeBase, facts: &BTreeMap<String, Fact>) -> Result<()>
 
 /// The subject of an entry of a memory of the session's tenant, if there is one with this id.
 pub fn subject_of(memory: &str, id: &str) -> Result<Option<String>> {
-    let kb = knowledge_bases::get_own(memory)?;
+    let kb = stores::get_own(memory)?;
     as_owner(|| entries::subject(&kb, id))
 }
 

@@ -121,13 +121,22 @@ fn many_facts_are_remembered_together_or_none() {
     ] {
         db.refused(&format!("SELECT {call}"), code);
     }
-    // A knowledge base that is no memory is told so.
+    // A knowledge base that is no memory, and an id that nothing has, are called what they are not.
     db.create_kb("k", "hash", "{}");
-    for call in
-        ["kb.remember('k', 'x')", "kb.recall('k', 'x')", "kb.drop_memory('k')", "kb.forget('k', '{a}')"]
-    {
-        let fault = db.refused(&format!("SELECT {call}"), "42704");
-        assert!(fault.text.contains("memory \"k\" does not exist"), "{fault:?}");
+    for id in ["k", "none"] {
+        for call in [
+            "kb.remember($, 'x')",
+            "kb.recall($, 'x')",
+            "kb.recall_by_tags($, '{a}')",
+            "kb.touch($, '{a}')",
+            "kb.forget($, '{a}')",
+            "kb.alter_memory($, '{}')",
+            "kb.drop_memory($)",
+        ] {
+            let call = call.replace('$', &format!("'{id}'"));
+            let fault = db.refused(&format!("SELECT {call}"), "42704");
+            assert!(fault.text.contains(&format!("memory \"{id}\" does not exist")), "{fault:?}");
+        }
     }
     assert_eq!(db.count("kb.memories"), 3);
 }

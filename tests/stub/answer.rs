@@ -34,15 +34,12 @@ pub fn score(query: &str, text: &str) -> f32 {
     (((share * 0.9 + hash / 65_536.0 * 0.09) * SCALE).round() / SCALE) as f32
 }
 
-/// The answer of a chat model if no other is set: ratings if it is asked for such, a sentence with the first
-/// word of a part of a document, an earlier summary with the first and the last turn after it, the first
-/// sentence of the first document that it is given, or otherwise "yes".
+/// The answer of a chat model if no other is set: the sentence of the documents that answers the question best,
+/// with a citation; ratings if it is asked for such; a sentence with the first word of a part of a document; an
+/// earlier summary with the first and the last turn after it; or otherwise "yes".
 pub fn words(prompt: &str) -> String {
-    if let Some((_, document)) = prompt.split_once("<document index=\"1\"")
-        && let Some((_, text)) = document.split_once(">\n")
-    {
-        let text = text.split("\n</document>").next().unwrap_or_default();
-        return format!("{} [1].", text.split(". ").next().unwrap_or_default().trim_end_matches('.'));
+    if let Some(answer) = cited_sentence(prompt) {
+        return answer;
     }
     let asked: serde_json::Value = serde_json::from_str(prompt).unwrap_or_default();
     let query = asked["question"].as_str().unwrap_or_default();
@@ -69,6 +66,26 @@ pub fn words(prompt: &str) -> String {
         Some(text) => format!("I say {}.", rating(text)),
         None => "yes".to_string(),
     }
+}
+
+/// The sentence of the documents in a prompt of kb.answer that has the most words of the question, with the index
+/// of its document. None if there is no document.
+fn cited_sentence(prompt: &str) -> Option<String> {
+    let (documents, question) = prompt.rsplit_once("<question>\n")?;
+    let sentences = documents.split("<document index=\"").skip(1).flat_map(|document| {
+        let (head, rest) = document.split_once(">\n").unwrap_or_default();
+        let index = head.split('"').next().unwrap_or_default();
+        let text = rest.split("\n</document>").next().unwrap_or_default();
+        // Not headings and fences.
+        let lines = text.lines().filter(|line| !line.starts_with(['#', '`']));
+        let sentences = lines.flat_map(|line| line.split(". ")).filter(|sentence| !sentence.ends_with(':'));
+        sentences.map(move |sentence| (index, sentence.trim_end_matches('.')))
+    });
+    let rated = sentences.map(|(index, sentence)| (score(question, sentence), index, sentence));
+    let (_, index, sentence) = rated.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
+    let sentence =
+        sentence.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
+    Some(format!("{sentence} [{index}]."))
 }
 
 /// The body of a chat model's answer.

@@ -1,4 +1,4 @@
-//! The stub provider as a program, for benchmarks. Serves until its standard input ends, so keep that
+//! The stub provider as a program, for the demo and the benchmarks. Serves until its standard input ends, so keep that
 //! open; then says on standard error what it saw.
 //!
 //! stub-provider [--port N] [--latency-ms N] [--concurrency N] [--dimension N] [--key KEY] [--record true]

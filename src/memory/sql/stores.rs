@@ -1,6 +1,6 @@
 //! kb.memory_stores.
 
-use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::builds::knowledge_bases::{self, KnowledgeBase};
 use crate::pg::row::FromRow;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
@@ -11,9 +11,21 @@ use serde_json::Value;
 
 const SETTINGS: &str = "SELECT s.settings FROM kb.memory_stores s WHERE s.kb_no = $1";
 
-/// Returns an error if the knowledge base is no memory, as this statement knows.
-pub fn check(kb: &KnowledgeBase) -> Result<()> {
-    parse(&kb.id, spi::write_one(SETTINGS, &[Arg::Long(kb.kb_no)], Row::only)?).map(|_| ())
+/// A memory of the session's tenant, as this statement knows it.
+pub fn get_own(memory: &str) -> Result<KnowledgeBase> {
+    let kb = named(knowledge_bases::get_own(memory))?;
+    parse(&kb.id, spi::write_one(SETTINGS, &[Arg::Long(kb.kb_no)], Row::only)?)?;
+    Ok(kb)
+}
+
+/// Calls what does not exist a memory.
+pub fn named<T>(found: Result<T>) -> Result<T> {
+    found.map_err(|error| match error {
+        Error::NotFound { what: ObjectKind::KnowledgeBase, id } => {
+            Error::NotFound { what: ObjectKind::Memory, id }
+        }
+        error => error,
+    })
 }
 
 /// The settings of a memory, for a function that writes nothing. Returns an error if the knowledge base is
