@@ -101,7 +101,7 @@ GRANT EXECUTE ON FUNCTION kb.retry(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_memory(text, text, jsonb, text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.alter_memory(text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.drop_memory(text) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text, text, text, integer, integer) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text, text, text, integer, integer, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.remember(text, jsonb[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.touch(text, text[]) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.forget(text, text[], text, jsonb) TO kb_writer;
@@ -196,7 +196,7 @@ COMMENT ON FUNCTION kb.alter_memory(text, jsonb) IS
     'Replaces the settings of a memory; what is not given gets its default.';
 COMMENT ON FUNCTION kb.drop_memory(text) IS
     'Drops a memory with its entries.';
-COMMENT ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text, text, text, integer, integer) IS
+COMMENT ON FUNCTION kb.remember(text, text, text, text[], double precision, jsonb, timestamptz, timestamptz, timestamptz, text, text, text, text, integer, integer, text) IS
     'Stores a fact and returns the id of its entry. The same fact of the same subject is stored once. confidence: from 0 to 1, by default 1. valid_from: by default now. supersedes: the id of an entry of the same subject, which ceases to hold when this one begins. id: an entry that exists is replaced; by default made of subject and fact. source_conversation_id, source_turn_id: where it was said; source_start, source_end: the characters of the turn''s text that say it.';
 COMMENT ON FUNCTION kb.remember(text, jsonb[]) IS
     'Stores facts: objects with fact and, optionally, the other arguments of kb.remember. Returns for each the id of its entry, and added, updated or skipped.';

@@ -149,7 +149,8 @@ SELECT d.external_id AS id,
        e.source_conversation_id,
        e.source_turn_id,
        CASE WHEN e.source_turn_id IS NOT NULL THEN e.source_start END AS source_start,
-       CASE WHEN e.source_turn_id IS NOT NULL THEN e.source_end END AS source_end
+       CASE WHEN e.source_turn_id IS NOT NULL THEN e.source_end END AS source_end,
+       d.title AS context
 FROM kb.memory_entries e
 JOIN kb.documents d USING (document_id)
 CROSS JOIN LATERAL (

@@ -27,6 +27,11 @@ fn create_memory(
             embedder: embedder.map(str::to_string),
             description: description.map(str::to_string),
             vector_db: vector_db.map(str::to_string),
+            // The title of a fact's document is its context.
+            chunking: Some(serde_json::json!({"context": "title"})),
+            // Facts are short: words say more of them than vectors, and lengths say little
+            // (bench/driver/locomo.py).
+            retrieval: Some(serde_json::json!({"hybrid": {"alpha": 0.3}, "bm25": {"k1": 0.9, "b": 0.4}})),
             // Two subjects can have the same fact.
             preprocess: Some(serde_json::json!({"dedupe": false})),
             ..WantedKnowledgeBase::default()
@@ -66,6 +71,7 @@ fn remember(
     source_turn_id: default!(Option<&str>, "NULL"),
     source_start: default!(Option<i32>, "NULL"),
     source_end: default!(Option<i32>, "NULL"),
+    context: default!(Option<&str>, "NULL"),
 ) -> Result<String, ErrorReport> {
     reported(|| {
         let fact = Fact {
@@ -85,6 +91,7 @@ fn remember(
                 start: source_start.map(i64::from),
                 end: source_end.map(i64::from),
             },
+            context: context.map(str::to_string),
         };
         let remembered = super::remember::remember(required("memory", memory)?, vec![(String::new(), fact)])?;
         let (id, _) = remembered.into_iter().next().ok_or_else(|| Error::Internal("no id".into()))?;

@@ -46,7 +46,13 @@ pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result
             external_id: id.clone(),
             content: Content::Text(fact.fact.trim().to_string()),
             metadata: fact.metadata.clone(),
-            title: None,
+            // Memories have chunking.context "title".
+            title: fact
+                .context
+                .as_deref()
+                .map(str::trim)
+                .filter(|context| !context.is_empty())
+                .map(str::to_string),
             content_type: Some("text/plain".into()),
             uri: None,
             chunking: None,
@@ -55,7 +61,12 @@ pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result
     // Before any document is locked, so that two transactions never wait for each other.
     let room = Room::begin(&kb.tenant_id, Thing::MemoryEntries);
     drop_merged(kb, &distinct)?;
-    let put = put_checked(kb, check_all(kb, documents)?)?;
+    let mut documents = check_all(kb, documents)?;
+    for document in &mut documents {
+        let fact = distinct.get(&document.external_id);
+        document.title_is_given = fact.is_some_and(|fact| fact.id.is_some() || fact.context.is_some());
+    }
+    let put = put_checked(kb, documents)?;
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
         let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();
@@ -111,6 +122,7 @@ fn distinct(ids: &[String], facts: Vec<Fact>) -> BTreeMap<String, Fact> {
             fact.valid_to = fact.valid_to.or(before.valid_to);
             fact.expires_at = fact.expires_at.or(before.expires_at);
             fact.supersedes = fact.supersedes.or(before.supersedes);
+            fact.context = fact.context.or(before.context);
             if before.source.conversation_id.is_some() {
                 fact.source = before.source;
             }

@@ -142,6 +142,70 @@ fn many_facts_are_remembered_together_or_none() {
 }
 
 #[test]
+fn a_fact_is_found_by_its_context_which_is_not_part_of_it() {
+    let (_cluster, mut db) = crate::connected!();
+    with_memory(&mut db, "{}");
+    let by_words = |db: &mut Db, query: &str| recalled(db, query, ", mode => 'keyword'");
+    let context =
+        |db: &mut Db| db.one::<String>("SELECT concat_ws('|', fact, context, status) FROM kb.memories");
+    let id = remember(&mut db, "Yes, she does.", ", 'u', context => ' Does Ada like lighthouses? '");
+    db.wait("m");
+    assert_eq!(context(&mut db), "Yes, she does.|Does Ada like lighthouses?|ready");
+    assert_eq!(db.one::<String>("SELECT string_agg(content, '') FROM kb.chunks"), "Yes, she does.");
+    for mode in ["dense", "keyword", "hybrid"] {
+        let rest = format!(", mode => '{mode}'");
+        assert_eq!(
+            recalled(&mut db, "Does Ada like lighthouses? Yes, she does.", &rest),
+            ["Yes, she does."],
+            "{mode}"
+        );
+    }
+    let score = |db: &mut Db| -> f64 {
+        db.one(
+            "SELECT score FROM kb.recall('m', 'Does Ada like lighthouses? Yes, she does.', min_score => 0)",
+        )
+    };
+    assert!(score(&mut db) > 0.99, "{}", score(&mut db));
+    assert_eq!(by_words(&mut db, "lighthouses"), ["Yes, she does."]);
+    // Remembered again, it keeps its context unless there is another one.
+    assert_eq!(remember(&mut db, "Yes, she does.", ", 'u'"), id);
+    assert_eq!(context(&mut db), "Yes, she does.|Does Ada like lighthouses?|ready");
+    let again = r#"ARRAY['{"fact": "Yes, she does.", "subject": "u", "context": "Is she fond of tea?"}',
+                         '{"fact": "Yes, she does.", "subject": "u"}']::jsonb[]"#;
+    assert_eq!(
+        db.all::<String>(&format!("SELECT status FROM kb.remember('m', {again})")),
+        ["updated", "updated"]
+    );
+    db.wait("m");
+    assert_eq!(by_words(&mut db, "lighthouses"), Vec::<String>::new());
+    assert_eq!(by_words(&mut db, "tea"), ["Yes, she does."]);
+    assert_eq!(remember(&mut db, "Yes, she does.", ", 'u', context => ' '"), id);
+    db.wait("m");
+    assert_eq!(context(&mut db), "Yes, she does.|ready");
+    assert_eq!(by_words(&mut db, "tea"), Vec::<String>::new());
+    // An entry whose id is given is replaced, and so is its context.
+    remember(&mut db, "No.", ", 'v', id => 'mine', context => 'Does Ada row?'");
+    db.wait("m");
+    assert_eq!(by_words(&mut db, "rows"), ["No."]);
+    remember(&mut db, "No.", ", 'v', id => 'mine'");
+    db.wait("m");
+    assert_eq!(by_words(&mut db, "rows"), Vec::<String>::new());
+    // A long one is cut: its beginning counts.
+    remember(&mut db, "Perhaps.", ", 'w', context => 'harbor ' || repeat('x y ', 900) || 'quay'");
+    db.wait("m");
+    assert_eq!(by_words(&mut db, "harbor"), ["Perhaps."]);
+    assert_eq!(by_words(&mut db, "quay"), Vec::<String>::new());
+    db.refused("SELECT kb.remember('m', 'x', context => repeat('x', 4001))", "22023");
+    db.refused(r#"SELECT kb.remember('m', ARRAY['{"fact": "x", "context": 1}']::jsonb[])"#, "22023");
+    assert_eq!(db.one::<i64>("SELECT kb.forget('m', filter => NULL, subject => 'w')"), 1);
+    assert_eq!(
+        db.count("kb.documents WHERE title LIKE 'harbor%'")
+            + db.count("kb.chunks WHERE context LIKE 'harbor%'"),
+        0
+    );
+}
+
+#[test]
 fn what_is_superseded_is_history_that_as_of_answers() {
     let (_cluster, mut db) = crate::connected!();
     with_memory(&mut db, "{}");

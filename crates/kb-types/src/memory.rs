@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 /// The most bytes of a fact.
 pub const FACT: usize = 8192;
+/// The most bytes of its context, of which less is read (`chunk_context.rs`).
+pub const CONTEXT: usize = sizes::TITLE;
 /// The most tags of a fact, and the most bytes of one.
 pub const MOST_TAGS: usize = 64;
 pub const TAG: usize = 255;
@@ -283,6 +285,9 @@ pub struct Fact {
     /// The id of the entry, which is replaced if it exists. None: the id is made of subject and fact.
     pub id: Option<String>,
     pub source: Source,
+    /// What the fact needs to be found, although it is not part of it, such as what was said before. It is
+    /// embedded and searched with the fact. Blank: there is none any more.
+    pub context: Option<String>,
 }
 
 impl Fact {
@@ -326,6 +331,7 @@ impl Fact {
                 start: fields.integer("source_start", 0, i64::from(i32::MAX)),
                 end: fields.integer("source_end", 0, i64::from(i32::MAX)),
             },
+            context: fields.text("context"),
         };
         let problems = fields.finish();
         if problems.is_empty() { Ok(fact) } else { Err(problems) }
@@ -340,8 +346,12 @@ impl Fact {
                 problems.extend(sizes::problem(fact.len(), FACT).map(|problem| format!("fact: {problem}")))
             }
         }
-        if self.fact.contains('\0') {
-            problems.push("fact: it contains a NUL character".into());
+        let context = self.context.as_deref().unwrap_or_default();
+        problems.extend(sizes::problem(context.len(), CONTEXT).map(|problem| format!("context: {problem}")));
+        for (name, text) in [("fact", self.fact.as_str()), ("context", context)] {
+            if text.contains('\0') {
+                problems.push(format!("{name}: it contains a NUL character"));
+            }
         }
         if !self.subject.is_empty() {
             problems.extend(
@@ -442,9 +452,10 @@ mod tests {
             confidence: Some(f64::NAN),
             valid_from: Some(2),
             valid_to: Some(1),
+            context: Some("\0".repeat(CONTEXT + 1)),
             ..Fact::default()
         };
-        assert_eq!(fact.problems().len(), 5, "{:?}", fact.problems());
+        assert_eq!(fact.problems().len(), 7, "{:?}", fact.problems());
     }
 
     #[test]
