@@ -4,7 +4,7 @@ use crate::builds::knowledge_bases::{self, KnowledgeBase};
 use crate::pg::row::FromRow;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
-use crate::sql::{BY_LOOKUPS, IN_ORDER};
+use crate::sql::{BY_INDEX_UNPLANNED, BY_LOOKUPS, IN_ORDER};
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::memory::MemorySettings;
 use serde_json::Value;
@@ -14,7 +14,9 @@ const SETTINGS: &str = "SELECT s.settings FROM kb.memory_stores s WHERE s.kb_no 
 /// A memory of the session's tenant, as this statement knows it.
 pub fn get_own(memory: &str) -> Result<KnowledgeBase> {
     let kb = named(knowledge_bases::get_own(memory))?;
-    parse(&kb.id, spi::write_one(SETTINGS, &[Arg::Long(kb.kb_no)], Row::only)?)?;
+    let found =
+        setting::with(BY_INDEX_UNPLANNED, || spi::write_one(SETTINGS, &[Arg::Long(kb.kb_no)], Row::only))?;
+    parse(&kb.id, found)?;
     Ok(kb)
 }
 
@@ -31,7 +33,7 @@ pub fn named<T>(found: Result<T>) -> Result<T> {
 /// The settings of a memory, for a function that writes nothing. Returns an error if the knowledge base is
 /// none.
 pub fn settings(kb_no: i64, id: &str) -> Result<MemorySettings> {
-    parse(id, spi::read_one(SETTINGS, &[Arg::Long(kb_no)], Row::only)?)
+    parse(id, setting::with(BY_INDEX_UNPLANNED, || spi::read_one(SETTINGS, &[Arg::Long(kb_no)], Row::only))?)
 }
 
 /// The expression for when a memory with these settings, begun now, is consolidated next; NULL: never.
