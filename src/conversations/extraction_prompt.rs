@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_known_facts_are_those_with_the_same_words_and_those_that_mean_the_same() {
+    fn the_nearest_known_facts_are_those_with_the_same_words_or_meaning() {
         let known = |id: &str, fact: &str, similarity| Known { id: id.into(), fact: fact.into(), similarity };
         let mut all: Vec<Known> = (0..50)
             .map(|n| known(&n.to_string(), &format!("Nothing of {n}."), (n > 25).then_some(0.1)))

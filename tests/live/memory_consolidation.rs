@@ -1,5 +1,5 @@
-//! Related entries of a memory that a chat model merges: what it says is checked, all stays that was merged, and
-//! what is forgotten is in no entry that was made of it.
+//! Related entries of a memory that a chat model merges: what it says is checked, all stays that was merged,
+//! and what is forgotten is in no entry that was made of it.
 
 use crate::conversations::sessions;
 use crate::stub::{Fault, Options, Stub};

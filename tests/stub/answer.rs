@@ -34,9 +34,9 @@ pub fn score(query: &str, text: &str) -> f32 {
     (((share * 0.9 + hash / 65_536.0 * 0.09) * SCALE).round() / SCALE) as f32
 }
 
-/// The answer of a chat model if no other is set: the sentence of the documents that answers the question best,
-/// with a citation; ratings if it is asked for such; a sentence with the first word of a part of a document; an
-/// earlier summary with the first and the last turn after it; or otherwise "yes".
+/// The answer of a chat model if no other is set: the sentence of the documents that answers the question
+/// best, with a citation; ratings if it is asked for such; a sentence with the first word of a part of a
+/// document; an earlier summary with the first and the last turn after it; or otherwise "yes".
 pub fn words(prompt: &str) -> String {
     if let Some(answer) = cited_sentence(prompt) {
         return answer;
@@ -68,8 +68,8 @@ pub fn words(prompt: &str) -> String {
     }
 }
 
-/// The sentence of the documents in a prompt of kb.answer that has the most words of the question, with the index
-/// of its document. None if there is no document.
+/// The sentence of the documents in a prompt of kb.answer that has the most words of the question, with the
+/// index of its document. None if there is no document.
 fn cited_sentence(prompt: &str) -> Option<String> {
     let (documents, question) = prompt.rsplit_once("<question>\n")?;
     let sentences = documents.split("<document index=\"").skip(1).flat_map(|document| {

@@ -1,5 +1,5 @@
-//! The stub provider as a program, for the demo and the benchmarks. Serves until its standard input ends, so keep that
-//! open; then says on standard error what it saw.
+//! The stub provider as a program, for the demo and the benchmarks. Serves until its standard input ends, so
+//! keep that open; then says on standard error what it saw.
 //!
 //! stub-provider [--port N] [--latency-ms N] [--concurrency N] [--dimension N] [--key KEY] [--record true]
 

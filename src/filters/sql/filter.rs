@@ -197,8 +197,8 @@ pub fn documents_of_entries<'a>(condition: &'a MemoryCondition, arguments: &mut 
     )
 }
 
-/// The ids of these entries of some tenants, as a subquery. No document is looked up, because an entry has the
-/// knowledge base and the tenant of its document.
+/// The ids of these entries of some tenants, as a subquery. No document is looked up, because an entry has
+/// the knowledge base and the tenant of its document.
 pub fn ids_of_entries<'a>(
     condition: &'a MemoryCondition,
     tenants: &'a [String],

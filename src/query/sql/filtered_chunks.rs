@@ -50,8 +50,8 @@ impl<'a> FilteredChunks<'a> {
     }
 
     /// The chunks with their words, read together, if the filter names entries of a memory and nothing else:
-    /// facts are short. Returns None for any other filter, if the list is known without words, or if there are
-    /// more than `most`; then [`FilteredChunks::at_most`] tells.
+    /// facts are short. Returns None for any other filter, if the list is known without words, or if there
+    /// are more than `most`; then [`FilteredChunks::at_most`] tells.
     pub fn facts(&self, most: usize) -> Result<Option<Vec<(Uuid, Vec<u8>)>>> {
         let is_known = self.all.get().is_some() || self.more_than.get().is_some_and(|known| known >= most);
         let Some(entries) = filter::only_entries(self.filter).filter(|_| !is_known) else { return Ok(None) };
