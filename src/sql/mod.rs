@@ -53,6 +53,11 @@ pub const IN_ORDER: &[(&CStr, &CStr)] =
 pub const BY_LOOKUPS: &[(&CStr, &CStr)] =
     &[(c"enable_seqscan", c"off"), (c"enable_hashjoin", c"off"), (c"enable_mergejoin", c"off")];
 
+/// Settings under which rows that are looked up by an array of keys are joined with a list that has these
+/// keys, whatever the statistics say: the list is not read for each of the rows, nor the table for the list.
+pub const KEYS_BY_HASH: &[(&CStr, &CStr)] =
+    &[(c"enable_seqscan", c"off"), (c"enable_nestloop", c"off"), (c"enable_mergejoin", c"off")];
+
 /// Settings under which each side of a join is read once, whatever the statistics say.
 pub const BY_HASH: &[(&CStr, &CStr)] = &[(c"enable_nestloop", c"off"), (c"enable_mergejoin", c"off")];
 

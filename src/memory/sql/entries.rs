@@ -4,7 +4,7 @@ use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
-use crate::sql::BY_LOOKUPS;
+use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED, BY_LOOKUPS, KEYS_BY_HASH};
 use kb_gateway::protocol::TenantAccesses;
 use kb_types::error::Result;
 use pgrx::datum::TimestampWithTimeZone;
@@ -22,13 +22,15 @@ from_row! {
 
 /// The entries whose ids are this one, or this one and a number.
 pub fn of_fact(kb: &KnowledgeBase, base: &str) -> Result<Vec<SameFact>> {
-    spi::write(
-        "SELECT d.external_id, e.valid_to IS NULL AS is_current
-         FROM kb.documents d JOIN kb.memory_entries e ON e.document_id = d.document_id
-         WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id ~>=~ $3 AND d.external_id ~<~ ($3 || '`')",
-        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(base)],
-        SameFact::from_row,
-    )
+    setting::with(BY_LOOKUPS, || {
+        spi::write(
+            "SELECT d.external_id, e.valid_to IS NULL AS is_current
+             FROM kb.documents d JOIN kb.memory_entries e ON e.document_id = d.document_id
+             WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id ~>=~ $3 AND d.external_id ~<~ ($3 || '`')",
+            &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(base)],
+            SameFact::from_row,
+        )
+    })
 }
 
 /// The subject of the entry with an id. Must run as the owner.
@@ -62,68 +64,69 @@ pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<u64> {
         format!("source_{column} = CASE WHEN {is_taken} THEN f.source_{column} ELSE m.source_{column} END")
     };
     let source = ["conversation_id", "turn_id", "start", "end"].map(source).join(", ");
-    spi::execute(
-        &format!(
-            "UPDATE kb.memory_entries m SET
-                 subject = CASE WHEN f.replaces THEN f.subject ELSE m.subject END,
-                 tags = CASE WHEN f.replaces THEN f.tags ELSE m.tags || ARRAY(
-                     SELECT t FROM pg_catalog.unnest(f.tags) t WHERE t <> ALL (m.tags)) END,
-                 confidence = CASE WHEN f.replaces THEN f.confidence ELSE greatest(m.confidence, f.confidence) END,
-                 valid_from = CASE WHEN f.replaces AND f.valid_from IS NOT NULL THEN {TIME} f.valid_from
-                              ELSE m.valid_from END,
-                 valid_to = CASE WHEN f.replaces THEN {TIME} f.valid_to ELSE coalesce({TIME} f.valid_to, m.valid_to) END,
-                 expires_at = CASE WHEN f.replaces THEN {TIME} f.expires_at
-                              ELSE coalesce({TIME} f.expires_at, m.expires_at) END,
-                 superseded_by = CASE WHEN f.replaces THEN NULL ELSE m.superseded_by END,
-                 consolidated_into = CASE WHEN f.replaces THEN NULL ELSE m.consolidated_into END,
-                 {source}
-             FROM (SELECT f.*, {document} AS document_id FROM {FACTS} OFFSET 0) f
-             WHERE m.document_id = f.document_id"
-        ),
-        &arguments,
-    )?;
-    spi::execute(
-        &format!(
-            "INSERT INTO kb.memory_entries (document_id, kb_no, tenant_id, subject, tags, confidence, valid_from, valid_to,
-                 expires_at, source_conversation_id, source_turn_id, source_start, source_end)
-             SELECT {document}, $1, $2, f.subject, f.tags, f.confidence, coalesce({TIME} f.valid_from, now()),
-                 {TIME} f.valid_to, {TIME} f.expires_at, f.source_conversation_id, f.source_turn_id, f.source_start, f.source_end
-             FROM {FACTS} ON CONFLICT (document_id) DO NOTHING"
-        ),
-        &arguments,
-    )
+    let update = format!(
+        "WITH given AS MATERIALIZED (SELECT f.*, {document} AS document_id FROM {FACTS})
+         UPDATE kb.memory_entries m SET
+             subject = CASE WHEN f.replaces THEN f.subject ELSE m.subject END,
+             tags = CASE WHEN f.replaces THEN f.tags ELSE m.tags || ARRAY(
+                 SELECT t FROM pg_catalog.unnest(f.tags) t WHERE t <> ALL (m.tags)) END,
+             confidence = CASE WHEN f.replaces THEN f.confidence ELSE greatest(m.confidence, f.confidence) END,
+             valid_from = CASE WHEN f.replaces AND f.valid_from IS NOT NULL THEN {TIME} f.valid_from
+                          ELSE m.valid_from END,
+             valid_to = CASE WHEN f.replaces THEN {TIME} f.valid_to ELSE coalesce({TIME} f.valid_to, m.valid_to) END,
+             expires_at = CASE WHEN f.replaces THEN {TIME} f.expires_at
+                          ELSE coalesce({TIME} f.expires_at, m.expires_at) END,
+             superseded_by = CASE WHEN f.replaces THEN NULL ELSE m.superseded_by END,
+             consolidated_into = CASE WHEN f.replaces THEN NULL ELSE m.consolidated_into END,
+             {source}
+         FROM given f
+         WHERE m.document_id = ANY (ARRAY(SELECT g.document_id FROM given g)) AND m.document_id = f.document_id"
+    );
+    setting::with(KEYS_BY_HASH, || spi::execute(&update, &arguments))?;
+    let insert = format!(
+        "INSERT INTO kb.memory_entries (document_id, kb_no, tenant_id, subject, tags, confidence, valid_from, valid_to,
+             expires_at, source_conversation_id, source_turn_id, source_start, source_end)
+         SELECT {document}, $1, $2, f.subject, f.tags, f.confidence, coalesce({TIME} f.valid_from, now()),
+             {TIME} f.valid_to, {TIME} f.expires_at, f.source_conversation_id, f.source_turn_id, f.source_start, f.source_end
+         FROM {FACTS} ON CONFLICT (document_id) DO NOTHING"
+    );
+    setting::with(BY_INDEX, || spi::execute(&insert, &arguments))
 }
 
 /// Ends an entry where the one that supersedes it begins. Returns false if there is no such entry of the same
 /// subject. Must run as the owner.
 pub fn supersede(kb: &KnowledgeBase, id: &str, by: &str) -> Result<bool> {
-    let ended = spi::execute(
-        "UPDATE kb.memory_entries m SET superseded_by = n.document_id,
-             valid_to = least(m.valid_to, greatest(n.valid_from, m.valid_from))
-         FROM kb.memory_entries n
-         WHERE m.document_id = (SELECT d.document_id FROM kb.documents d
-                                WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3)
-           AND n.document_id = (SELECT d.document_id FROM kb.documents d
-                                WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $4)
-           AND n.subject = m.subject AND n.document_id <> m.document_id",
-        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(id), Arg::Text(by)],
-    )?;
+    let ended = setting::with(BY_INDEX, || {
+        spi::execute(
+            "UPDATE kb.memory_entries m SET superseded_by = n.document_id,
+                 valid_to = least(m.valid_to, greatest(n.valid_from, m.valid_from))
+             FROM kb.memory_entries n
+             WHERE m.document_id = (SELECT d.document_id FROM kb.documents d
+                                    WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $3)
+               AND n.document_id = (SELECT d.document_id FROM kb.documents d
+                                    WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = $4)
+               AND n.subject = m.subject AND n.document_id <> m.document_id",
+            &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Text(id), Arg::Text(by)],
+        )
+    })?;
     Ok(ended > 0)
 }
 
 /// Counts an access to each of these entries. Returns how many there are. Must run as the owner.
 pub fn touch(kb: &KnowledgeBase, ids: &[String]) -> Result<u64> {
-    spi::execute(
-        "UPDATE kb.memory_entries SET access_count = access_count + 1, last_accessed_at = pg_catalog.clock_timestamp()
-         WHERE document_id = ANY (ARRAY(
-             SELECT e.document_id FROM (
-                 SELECT DISTINCT (SELECT d.document_id FROM kb.documents d
-                                  WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id) AS document_id
-                 FROM pg_catalog.unnest($3::text[]) AS u (id) ORDER BY 1) s
-             CROSS JOIN LATERAL (
-                 SELECT e.document_id FROM kb.memory_entries e WHERE e.document_id = s.document_id FOR NO KEY UPDATE) e))",
-        &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Texts(ids)],
+    setting::with(BY_LOOKUPS, || {
+        spi::execute(
+            "UPDATE kb.memory_entries SET access_count = access_count + 1, last_accessed_at = pg_catalog.clock_timestamp()
+             WHERE document_id = ANY (ARRAY(
+                 SELECT e.document_id FROM (
+                     SELECT DISTINCT (SELECT d.document_id FROM kb.documents d
+                                      WHERE d.kb_no = $1 AND d.tenant_id = $2 AND d.external_id = u.id) AS document_id
+                     FROM pg_catalog.unnest($3::text[]) AS u (id) ORDER BY 1) s
+                 CROSS JOIN LATERAL (
+                     SELECT e.document_id FROM kb.memory_entries e WHERE e.document_id = s.document_id FOR NO KEY UPDATE) e))",
+            &[Arg::Long(kb.kb_no), Arg::Text(&kb.tenant_id), Arg::Texts(ids)],
     )
+    })
 }
 
 /// Counts accesses to entries of a tenant. Those that do not exist any more, or that another transaction has
@@ -142,7 +145,7 @@ pub fn count_accesses(accesses: &TenantAccesses) -> Result<()> {
         Arg::Longs(&counts),
         Arg::Longs(&times),
     ];
-    setting::with(BY_LOOKUPS, || {
+    setting::with(KEYS_BY_HASH, || {
         spi::execute(
             &format!(
                 "UPDATE kb.memory_entries m SET access_count = m.access_count + a.count,
@@ -155,7 +158,7 @@ pub fn count_accesses(accesses: &TenantAccesses) -> Result<()> {
                            SELECT FROM kb.memory_entries e
                            WHERE e.document_id = u.document_id AND e.kb_no = u.kb_no AND e.tenant_id = $1
                            LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) e OFFSET 0) a
-                 WHERE m.document_id = a.document_id"
+                 WHERE m.document_id = ANY ($3) AND m.document_id = a.document_id"
             ),
             &arguments,
         )
@@ -219,17 +222,19 @@ from_row! {
 
 /// Those of these entries that the caller may read. `at`: the time of the recall.
 pub fn read(document_ids: &[i64], at: i64) -> Result<Vec<Entry>> {
-    spi::read(
-        &format!(
-            "SELECT e.document_id, d.external_id AS id, e.subject, d.content AS fact, e.confidence, e.tags, d.metadata,
-                    e.created_at, e.valid_from, e.valid_to, e.access_count, e.last_accessed_at,
-                    (pg_catalog.date_part('epoch', {TIME} $2 - coalesce(e.last_accessed_at, e.created_at)) / 86400) AS days
-             FROM kb.memory_entries e JOIN kb.documents d ON d.document_id = e.document_id
-             WHERE e.document_id = ANY ($1)"
-        ),
-        &[Arg::Longs(document_ids), Arg::Long(at)],
-        Entry::from_row,
+    setting::with(BY_INDEX_UNPLANNED, || {
+        spi::read(
+            &format!(
+                "SELECT e.document_id, d.external_id AS id, e.subject, d.content AS fact, e.confidence, e.tags, d.metadata,
+                        e.created_at, e.valid_from, e.valid_to, e.access_count, e.last_accessed_at,
+                        (pg_catalog.date_part('epoch', {TIME} $2 - coalesce(e.last_accessed_at, e.created_at)) / 86400) AS days
+                 FROM kb.memory_entries e JOIN kb.documents d ON d.document_id = e.document_id
+                 WHERE e.document_id = ANY ($1)"
+            ),
+            &[Arg::Longs(document_ids), Arg::Long(at)],
+            Entry::from_row,
     )
+    })
 }
 
 /// The newest entries of a subject that hold: ids and facts. For the worker.

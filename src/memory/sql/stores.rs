@@ -4,7 +4,7 @@ use crate::builds::knowledge_bases::KnowledgeBase;
 use crate::pg::row::FromRow;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
-use crate::sql::BY_LOOKUPS;
+use crate::sql::{BY_INDEX_UNPLANNED, BY_LOOKUPS};
 use kb_types::error::{Error, ObjectKind, Result};
 use kb_types::memory::MemorySettings;
 use serde_json::Value;
@@ -13,13 +13,15 @@ const SETTINGS: &str = "SELECT s.settings FROM kb.memory_stores s WHERE s.kb_no 
 
 /// Returns an error if the knowledge base is no memory, as this statement knows.
 pub fn check(kb: &KnowledgeBase) -> Result<()> {
-    parse(&kb.id, spi::write_one(SETTINGS, &[Arg::Long(kb.kb_no)], Row::only)?).map(|_| ())
+    let found =
+        setting::with(BY_INDEX_UNPLANNED, || spi::write_one(SETTINGS, &[Arg::Long(kb.kb_no)], Row::only))?;
+    parse(&kb.id, found).map(|_| ())
 }
 
 /// The settings of a memory, for a function that writes nothing. Returns an error if the knowledge base is
 /// none.
 pub fn settings(kb_no: i64, id: &str) -> Result<MemorySettings> {
-    parse(id, spi::read_one(SETTINGS, &[Arg::Long(kb_no)], Row::only)?)
+    parse(id, setting::with(BY_INDEX_UNPLANNED, || spi::read_one(SETTINGS, &[Arg::Long(kb_no)], Row::only))?)
 }
 
 /// A memory of a tenant.
