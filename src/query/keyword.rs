@@ -94,8 +94,12 @@ impl Ranked<'_> {
     /// Ranks all chunks that pass the filter, if there is one and at most `most` pass.
     fn rank_filtered(&mut self, most: usize) -> Result<bool> {
         let Some(filtered) = self.filtered else { return Ok(false) };
-        let Some(chunk_ids) = filtered.at_most(most)? else { return Ok(false) };
-        let all = self.index.of_chunks(chunk_ids)?;
+        let facts = if most <= FEW { filtered.facts(most)? } else { None };
+        let all = match (facts, filtered.at_most(most)?) {
+            (Some(facts), _) => self.index.of_facts(&facts)?,
+            (None, Some(chunk_ids)) => self.index.of_chunks(chunk_ids)?,
+            (None, None) => return Ok(false),
+        };
         self.keep(all);
         (self.is_all, self.filtered) = (true, None);
         Ok(true)
@@ -328,6 +332,14 @@ impl<'a> QuestionIndex<'a> {
         }
         let found = top.into_hits();
         Ok(self.ranked(found.iter().filter_map(|hit| Some((*ids.get(hit.chunk as usize)?, hit.score)))))
+    }
+
+    /// The same, of chunks that are given with their words.
+    fn of_facts(&self, facts: &[(Uuid, Vec<u8>)]) -> Result<Vec<Candidate>> {
+        let mut top = Top::new(facts.len());
+        self.offer(facts, 0, 0, &mut top)?;
+        let found = top.into_hits();
+        Ok(self.ranked(found.iter().filter_map(|hit| Some((facts.get(hit.chunk as usize)?.0, hit.score)))))
     }
 
     /// Offers chunks, given with their words and numbered from `first` on.

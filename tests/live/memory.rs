@@ -599,6 +599,36 @@ fn recalls_are_counted_by_the_worker_for_the_tenant_alone() {
     assert_eq!(b.count("kb.memories WHERE access_count > 6"), 0);
 }
 
+/// The buffers that a query reads.
+fn buffers(db: &mut Db, query: &str) -> i64 {
+    let plan: Vec<String> = db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
+    let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
+    shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn recall_looks_up_each_entry_of_a_subject_once_in_each_table() {
+    let (_cluster, mut db) = crate::connected!();
+    db.run("SELECT kb.create_memory('m', 'hash', '{\"retrieval\": {\"count_accesses\": false}}')");
+    let recall = "count(*) FROM kb.recall('m', 'what is fact 77 about?', subject => 'u', max_results => 1, min_score => 0)";
+    let mut read = Vec::new();
+    for from in [1, 401] {
+        db.run(&format!(
+            "SELECT count(*) FROM kb.remember('m', ARRAY(SELECT jsonb_build_object('subject', 'u', 'fact', 'fact ' || n)
+                 FROM generate_series({from}, {from} + 399) n))"
+        ));
+        db.wait("m");
+        // What autovacuum does.
+        db.run("VACUUM ANALYZE");
+        buffers(&mut db, recall);
+        read.push(buffers(&mut db, recall));
+    }
+    // The entry, its chunk and its vector: a row each, and two pages of an index for each of the latter two.
+    let each = (read[1] - read[0]) as f64 / 400.0;
+    println!("{read:?}: {each} buffers for each entry");
+    assert!(each <= 8.0, "recall reads {each} buffers for each entry");
+}
+
 #[test]
 fn twice_the_memories_cost_no_more_than_twice_to_recall_and_remember() {
     let (_cluster, mut db) = crate::connected!();
@@ -610,11 +640,6 @@ fn twice_the_memories_cost_no_more_than_twice_to_recall_and_remember() {
                  'fact', 'fact ' || n || ' about ' || md5(n::text)) FROM generate_series({from}, {to}) n))"
         ));
         db.wait("m");
-    };
-    let buffers = |db: &mut Db, query: &str| -> i64 {
-        let plan: Vec<String> = db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
-        let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
-        shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
     };
     fill(&mut db, 1, 3000);
     let index =

@@ -179,6 +179,14 @@ pub fn by_entries(filter: &Filter) -> Option<(&MemoryCondition, Filter)> {
     Some((condition, Filter::All(rest.collect())))
 }
 
+/// The condition of a filter that is nothing but a condition on entries of a subject, or with tags.
+pub fn only_entries(filter: &Filter) -> Option<&MemoryCondition> {
+    match by_entries(filter)? {
+        (condition, Filter::All(rest)) if rest.is_empty() => Some(condition),
+        _ => None,
+    }
+}
+
 /// The documents of these entries, as an item of FROM that is called d. Each is looked up by its key: with
 /// poor statistics, the planner would go through all documents of a memory for those of one subject.
 pub fn documents_of_entries<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
@@ -187,6 +195,17 @@ pub fn documents_of_entries<'a>(condition: &'a MemoryCondition, arguments: &mut 
          CROSS JOIN LATERAL (SELECT d.* FROM kb.documents d WHERE d.document_id = l.document_id LIMIT 1) d",
         entries(condition, arguments)
     )
+}
+
+/// The ids of these entries of some tenants, as a subquery. No document is looked up, because an entry has
+/// the knowledge base and the tenant of its document.
+pub fn ids_of_entries<'a>(
+    condition: &'a MemoryCondition,
+    tenants: &'a [String],
+    arguments: &mut Arguments<'a>,
+) -> String {
+    let entries = entries_where(condition, Some(tenants), arguments);
+    format!("SELECT l.document_id FROM pg_catalog.unnest({entries}) AS l (document_id)")
 }
 
 /// Entries of a subject, or with tags, are found by an index on kb.memory_entries, whatever the statistics
@@ -201,7 +220,18 @@ fn of_memory<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) 
 
 /// The document_ids of the entries of which this holds, as an array.
 fn entries<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
-    let conditions = of_entry(condition, arguments);
+    entries_where(condition, None, arguments)
+}
+
+fn entries_where<'a>(
+    condition: &'a MemoryCondition,
+    tenants: Option<&'a [String]>,
+    arguments: &mut Arguments<'a>,
+) -> String {
+    let mut conditions = of_entry(condition, arguments);
+    if let Some(tenants) = tenants {
+        conditions += &format!(" AND m.tenant_id = ANY ({})", arguments.add(Arg::Texts(tenants)));
+    }
     let kb_no = arguments.add(Arg::Long(condition.kb_no));
     format!("ARRAY(SELECT m.document_id FROM kb.memory_entries m WHERE m.kb_no = {kb_no}{conditions})")
 }

@@ -19,6 +19,7 @@ use crate::pg::txn;
 use crate::tenants::shares;
 use kb_types::Filter;
 use kb_types::error::Result;
+use kb_types::memory::MemoryCondition;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ffi::CStr;
 use uuid::Uuid;
@@ -48,6 +49,22 @@ impl<'a> FilteredChunks<'a> {
         is_wide(self.filter)
     }
 
+    /// The chunks with their words, read together, if the filter names entries of a memory and nothing else:
+    /// facts are short. Returns None for any other filter, if the list is known without words, or if there
+    /// are more than `most`; then [`FilteredChunks::at_most`] tells.
+    pub fn facts(&self, most: usize) -> Result<Option<Vec<(Uuid, Vec<u8>)>>> {
+        let is_known = self.all.get().is_some() || self.more_than.get().is_some_and(|known| known >= most);
+        let Some(entries) = filter::only_entries(self.filter).filter(|_| !is_known) else { return Ok(None) };
+        let pair = |row: &Row| Ok((row.get("chunk_id")?, row.get("terms")?));
+        let found = of_entries(self.target, entries, "c.chunk_id, c.terms", most, pair)?;
+        if found.len() > most {
+            self.more_than.set(Some(most));
+            return Ok(None);
+        }
+        drop(self.all.set(found.iter().map(|(chunk_id, _)| *chunk_id).collect()));
+        Ok(Some(found))
+    }
+
     /// Returns None if there are more than `most`.
     pub fn at_most(&self, most: usize) -> Result<Option<&[Uuid]>> {
         if self.all.get().is_none() && self.more_than.get().is_none_or(|known| known < most) {
@@ -68,8 +85,33 @@ fn is_wide(filter: &Filter) -> bool {
     }
 }
 
+/// Columns of the chunks of entries of a memory, and of one more than `most` if there are more.
+fn of_entries<T>(
+    target: &SearchTarget,
+    entries: &MemoryCondition,
+    columns: &str,
+    most: usize,
+    each: impl FnMut(&Row) -> Result<T>,
+) -> Result<Vec<T>> {
+    let tenants = shares::readable(target.kb_no)?;
+    let mut arguments = Arguments::default();
+    let build_no = arguments.add(Arg::Long(target.build_no));
+    let limit = arguments.add(Arg::Long(most as i64 + 1));
+    let documents = filter::ids_of_entries(entries, &tenants, &mut arguments);
+    let sql = format!(
+        "SELECT {columns} FROM ({documents}) d
+         JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
+         LIMIT {limit}"
+    );
+    as_owner(|| setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), each)))
+}
+
 /// Returns None if there are more than `most`.
 fn read_chunks(target: &SearchTarget, filter: &Filter, most: usize) -> Result<Option<Vec<Uuid>>> {
+    if let Some(entries) = filter::only_entries(filter) {
+        let found = of_entries(target, entries, "c.chunk_id", most, Row::only)?;
+        return Ok((found.len() <= most).then_some(found));
+    }
     let tenants = shares::readable(target.kb_no)?;
     let by_entries = filter::by_entries(filter);
     let filter = by_entries.as_ref().map_or(filter, |(_, rest)| rest);
