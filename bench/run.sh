@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
 # bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit files many
-# grown repeated tables cost cranfield, and locomo worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
-# filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many, --repeated-chunks N for repeated.
+# grown repeated tables remembered conversations cost cranfield, and locomo worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
+# filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many, --repeated-chunks N for repeated, --memories N for remembered.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
 # qrels.tsv, or qrels/test.tsv, dev.tsv or train.tsv). ONNX=dir: graphs for ONNX Runtime, to stand beside the local model.
 # LOCOMO=file: locomo10.json of snap-research/LoCoMo, for locomo. HTML=dir: pages (*.html) whose passages repeat themselves, for repeated, instead of made-up texts; PG_TEXTSEARCH=conninfo: a server with

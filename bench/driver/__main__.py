@@ -11,6 +11,7 @@ import traceback
 from pathlib import Path
 
 import avx2
+import conversations
 import cost
 import cranfield
 import edit
@@ -24,6 +25,7 @@ import memory
 import many
 import model
 import query
+import remembered
 import remote
 import repeated
 import tables
@@ -33,7 +35,7 @@ from server import Server
 
 # What a whole run takes at most, of the usual sizes.
 WHOLE_SECONDS = 900
-SIZES = ("chunks", "filtered_chunks", "grown_chunks", "keyword_chunks", "repeated_chunks", "knowledge_bases")
+SIZES = ("chunks", "filtered_chunks", "grown_chunks", "keyword_chunks", "repeated_chunks", "knowledge_bases", "memories")
 # In this order: the gateway's memory is read after MiniLM has worked and before other models are loaded.
 BENCHMARKS = {
     "ingest": ingest.run,
@@ -53,6 +55,8 @@ BENCHMARKS = {
     "keyword": keyword_search.run,
     "repeated": repeated.run,
     "tables": tables.run,
+    "remembered": remembered.run,
+    "conversations": conversations.run,
     "cost": cost.run,
     "cranfield": cranfield.run,
     "locomo": locomo.run,
@@ -110,6 +114,8 @@ def main() -> int:
     parser.add_argument("--pg-textsearch", default="")
     # Idle ones, beside the one that has work.
     parser.add_argument("--knowledge-bases", type=int, default=10_000)
+    # That a memory has, of 1,000 subjects.
+    parser.add_argument("--memories", type=int, default=10_000)
     options = parser.parse_args()
     names = [name for name in options.only.split(",") if name] or WHOLE
     if unknown := set(names) - set(BENCHMARKS):
