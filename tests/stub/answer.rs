@@ -6,6 +6,7 @@ use super::fault::Fault;
 use super::request::Parsed;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::collections::HashSet;
 use std::io::Write;
 
 /// Numbers have seven decimals: few enough for every f32 made of one to be written and read back exactly.
@@ -68,8 +69,8 @@ pub fn words(prompt: &str) -> String {
     }
 }
 
-/// The sentence of the documents in a prompt of kb.answer that has the most words of the question, with the
-/// index of its document. None if there is no document.
+/// The sentence of the documents in a prompt of kb.answer whose words are most like those of the question,
+/// with the index of its document. None if there is no document.
 fn cited_sentence(prompt: &str) -> Option<String> {
     let (documents, question) = prompt.rsplit_once("<question>\n")?;
     let sentences = documents.split("<document index=\"").skip(1).flat_map(|document| {
@@ -81,11 +82,22 @@ fn cited_sentence(prompt: &str) -> Option<String> {
         let sentences = lines.flat_map(|line| line.split(". ")).filter(|sentence| !sentence.ends_with(':'));
         sentences.map(move |sentence| (index, sentence.trim_end_matches('.')))
     });
-    let rated = sentences.map(|(index, sentence)| (score(question, sentence), index, sentence));
+    let asked = stems(question);
+    let rating = |sentence: &str| {
+        let said = stems(sentence);
+        asked.intersection(&said).count() as f64 / (asked.len() + said.len()).max(1) as f64
+    };
+    let rated = sentences.map(|(index, sentence)| (rating(sentence), index, sentence));
     let (_, index, sentence) = rated.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
     let sentence =
         sentence.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
     Some(format!("{sentence} [{index}]."))
+}
+
+/// The first letters of the longer words, by which words of one stem are taken for the same.
+fn stems(text: &str) -> HashSet<String> {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| word.chars().count() >= 4);
+    words.map(|word| word.to_lowercase().chars().take(5).collect()).collect()
 }
 
 /// The body of a chat model's answer.
