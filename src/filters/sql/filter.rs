@@ -243,13 +243,14 @@ fn of_entry<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -
         format!("('epoch'::timestamptz + {} * '1 microsecond'::interval)", arguments.add(Arg::Long(at)))
     };
     let mut conditions = String::new();
+    // With NOT EXISTS, the planner would read all entries to hash them, if the statistics say that it pays.
     if let Some(at) = valid_at.map(&mut time) {
         conditions += &format!(
             " AND m.valid_from <= {at} AND (m.valid_to IS NULL OR m.valid_to > {at})
               AND (m.expires_at IS NULL OR m.expires_at > {at})
-              AND (m.consolidated_into IS NULL OR NOT EXISTS (
-                  SELECT FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
-                  WHERE r.document_id = m.consolidated_into AND r.valid_from <= {at} AND o.status = 'ready'))"
+              AND (m.consolidated_into IS NULL OR (
+                  SELECT true FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
+                  WHERE r.document_id = m.consolidated_into AND r.valid_from <= {at} AND o.status = 'ready' LIMIT 1) IS NULL)"
         );
     }
     if let Some(after) = accessed_after.map(&mut time) {

@@ -185,9 +185,10 @@ pub fn of_tags(
                AND m.valid_from <= {TIME} $5 AND (m.valid_to IS NULL OR m.valid_to > {TIME} $5)
                AND (m.expires_at IS NULL OR m.expires_at > {TIME} $5)
                AND ($6 IS NULL OR coalesce(m.last_accessed_at, m.created_at) > {TIME} $6)
-               AND (m.consolidated_into IS NULL OR NOT EXISTS (
-                   SELECT FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
-                   WHERE r.document_id = m.consolidated_into AND r.valid_from <= {TIME} $5 AND o.status = 'ready'))
+               AND (m.consolidated_into IS NULL OR (
+                   SELECT true FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
+                   WHERE r.document_id = m.consolidated_into AND r.valid_from <= {TIME} $5 AND o.status = 'ready'
+                   LIMIT 1) IS NULL)
              ORDER BY m.created_at DESC, m.document_id DESC LIMIT $7"
         ),
         &[
