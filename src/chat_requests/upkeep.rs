@@ -126,7 +126,7 @@ impl ChatRequests {
                 (Stage::Llm(asked), Ok(Answer::Text(answer))) => {
                     self.store(Unstored { request, asked, answer, again_at: Instant::now() })?;
                 }
-                (Stage::Llm(asked), Err(error)) => record(&request, asked.version, &error)?,
+                (Stage::Llm(asked), Err(error)) => record(&request, Some(&asked), &error)?,
                 (Stage::Llm(_), Ok(Answer::Vectors(_))) => {
                     return Err(Error::Internal("vectors of a chat model".into()));
                 }
@@ -159,8 +159,8 @@ impl ChatRequests {
                 Ok(())
             }
             // What it concerns was deleted or changed: the next look at the request tells.
-            Err(error) if error.is_of_rows() => retry(request, asked.version, &error),
-            Err(error) => record(request, asked.version, &error),
+            Err(error) if error.is_of_rows() => retry(request, Some(asked), &error),
+            Err(error) => record(request, Some(asked), &error),
         }
     }
 
@@ -203,7 +203,7 @@ impl ChatRequests {
         });
         let (mut llm, access) = match right {
             Ok(right) => right,
-            Err(error) => return record(&request, asked.version, &error),
+            Err(error) => return record(&request, Some(&asked), &error),
         };
         let most = u32::try_from(asked.max_tokens).unwrap_or(u32::MAX);
         llm.config.max_output_tokens = Some(llm.config.max_output_tokens.unwrap_or(most).min(most));
@@ -259,15 +259,15 @@ impl ChatRequests {
             Ok(None)
         });
         match prepared {
-            Err(error) if !error.is_conflict() => record(request, 0, &error).map(|()| None),
+            Err(error) if !error.is_conflict() => record(request, None, &error).map(|()| None),
             Err(_) => Ok(None),
             prepared => prepared,
         }
     }
 }
 
-/// Puts a request off after an error, or gives it up.
-fn record(request: &ChatRequest, version: i64, error: &Error) -> Result<()> {
+/// Puts a request off after an error, or gives it up. `asked` is what was asked, if anything was.
+fn record(request: &ChatRequest, asked: Option<&Asked>, error: &Error) -> Result<()> {
     let text = error.to_string();
     let text = sizes::cut(&text, sizes::MESSAGE);
     if !error.is_of_the_work() {
@@ -276,19 +276,26 @@ fn record(request: &ChatRequest, version: i64, error: &Error) -> Result<()> {
         });
     }
     match error.is_transient() {
-        true => retry(request, version, error),
-        false => txn::in_txn(|| requests::fail(request.request_no, version, request.attempts + 1, text)),
+        true => retry(request, asked, error),
+        false => txn::in_txn(|| give_up(request, asked, request.attempts + 1, text)),
     }
 }
 
+fn give_up(request: &ChatRequest, asked: Option<&Asked>, attempts: i32, text: &str) -> Result<()> {
+    if let Some(give_up) = asked.and_then(|asked| asked.give_up.as_ref()) {
+        give_up()?;
+    }
+    requests::fail(request.request_no, asked.map_or(0, |asked| asked.version), attempts, text)
+}
+
 /// Puts a request off, with one more attempt, or gives it up after the last one.
-fn retry(request: &ChatRequest, version: i64, error: &Error) -> Result<()> {
+fn retry(request: &ChatRequest, asked: Option<&Asked>, error: &Error) -> Result<()> {
     let text = error.to_string();
     let text = sizes::cut(&text, sizes::MESSAGE);
     let attempts = request.attempts + 1;
     txn::in_txn(|| {
         if attempts >= settings::max_attempts() {
-            return requests::fail(request.request_no, version, attempts, text);
+            return give_up(request, asked, attempts, text);
         }
         let delay = RETRY.0.saturating_mul(1 << (attempts - 1).clamp(0, 16)).min(RETRY.1);
         requests::put_off(request.request_no, delay, attempts, Some(text))

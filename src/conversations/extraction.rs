@@ -174,7 +174,7 @@ impl Kind for Extraction {
             known,
         };
         let store = Box::new(move |answer: &str| keep.keep(answer));
-        Ok(Next::Ask(Asked { llm, max_tokens, prompt, version: depth, store }))
+        Ok(Next::Ask(Asked { llm, max_tokens, prompt, version: depth, store, give_up: None }))
     }
 }
 

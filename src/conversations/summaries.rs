@@ -119,7 +119,7 @@ fn next(request: &ChatRequest, is_continued: bool) -> Result<Option<(Asked, bool
         tokenizer: settings.tokenizer,
     };
     let store = Box::new(move |answer: &str| new.store(answer));
-    Ok(Some((Asked { llm, max_tokens, prompt, version: depth, store }, last_depth < boundary)))
+    Ok(Some((Asked { llm, max_tokens, prompt, version: depth, store, give_up: None }, last_depth < boundary)))
 }
 
 /// What is stored with a summary.

@@ -95,6 +95,9 @@ impl Kind for Consolidation {
             match compare(&store)? {
                 Found::Group { subject, facts } => {
                     let prompt = prompts::prompt(consolidation.prompt.as_deref(), &facts);
+                    // The next run goes on with others.
+                    let centre: Vec<i64> = facts.iter().map(|fact| fact.document_id).take(1).collect();
+                    let give_up = move || consolidations::set_compared(&centre).map(|_| ());
                     let keep = Keep { kb_no, llm: llm.clone(), subject, facts };
                     let store = Box::new(move |answer: &str| keep.keep(answer));
                     return Ok(Next::Ask(Asked {
@@ -103,6 +106,7 @@ impl Kind for Consolidation {
                         prompt,
                         version: 0,
                         store,
+                        give_up: Some(Box::new(give_up)),
                     }));
                 }
                 Found::Locked => return Ok(Next::Wait(LOCKED)),

@@ -70,7 +70,8 @@ pub fn recall(memory: &str, question: &str, recall: Recall) -> Result<Vec<Recall
         Some(json!({"on_error": "keyword", "syntax": "plain"})),
     )?;
     request.filter_keys.extend(recall.conditions.iter().flat_map(Filter::metadata_keys).map(str::to_string));
-    let conditions = [condition].into_iter().chain(request.filter.take()).chain(recall.conditions);
+    let conditions =
+        [Filter::Remembered(condition)].into_iter().chain(request.filter.take()).chain(recall.conditions);
     request.filter = Some(Filter::All(conditions.collect()));
     let hits = query::query(&request, question)?;
     let document_ids: Vec<i64> = hits.iter().map(|hit| hit.row.place.document_id).collect();
@@ -102,12 +103,10 @@ pub fn recall_by_tags(memory: &str, recall: Recall) -> Result<Vec<Recalled>> {
     if recall.tags.is_empty() {
         return Err(Error::Argument { argument: "tags", problem: "there are none".into() });
     }
-    check_tags(&recall.tags)?;
     let at = recall.as_of.unwrap_or_else(now);
+    let condition = condition(kb_no, &recall, &settings, at)?;
     let tenants = shares::readable(kb_no)?;
-    let after = accessed_after(&recall, &settings, at);
-    let subject = recall.subject.as_deref();
-    let ids = as_owner(|| entries::of_tags(kb_no, &tenants, &recall.tags, subject, at, after, most))?;
+    let ids = as_owner(|| entries::newest_of(&condition, &tenants, most))?;
     let mut entries: HashMap<i64, Entry> =
         entries::read(&ids, at)?.into_iter().map(|entry| (entry.document_id, entry)).collect();
     let taken = ids.into_iter().filter_map(|id| entries.remove(&id));
@@ -154,15 +153,15 @@ fn check_tags(tags: &[String]) -> Result<()> {
     }
 }
 
-fn condition(kb_no: i64, recall: &Recall, settings: &MemorySettings, at: i64) -> Result<Filter> {
+fn condition(kb_no: i64, recall: &Recall, settings: &MemorySettings, at: i64) -> Result<MemoryCondition> {
     check_tags(&recall.tags)?;
-    Ok(Filter::Remembered(MemoryCondition {
+    Ok(MemoryCondition {
         kb_no,
         subject: recall.subject.clone(),
         tags: recall.tags.clone(),
         valid_at: Some(at),
         accessed_after: accessed_after(recall, settings, at),
-    }))
+    })
 }
 
 /// Entries that were last accessed then, or before, are archived. What held in the past is asked of all.

@@ -60,13 +60,14 @@ pub fn remember_in(kb: &KnowledgeBase, mut facts: Vec<(String, Fact)>) -> Result
         .collect();
     // Before any document is locked, so that two transactions never wait for each other.
     let room = Room::begin(&kb.tenant_id, Thing::MemoryEntries);
-    drop_merged(kb, &distinct)?;
     let mut documents = check_all(kb, documents)?;
     for document in &mut documents {
         let fact = distinct.get(&document.external_id);
         document.title_is_given = fact.is_some_and(|fact| fact.id.is_some() || fact.context.is_some());
     }
     let put = put_checked(kb, documents)?;
+    // The worker, which locks the documents that it merges, has merged them by now, or sees the new text.
+    drop_merged(kb, &distinct)?;
     let statuses: HashMap<String, PutStatus> = put.into_iter().collect();
     as_owner(|| {
         let given: Vec<Value> = distinct.iter().map(|(id, fact)| given(id, fact)).collect();

@@ -741,6 +741,12 @@ fn twice_the_memories_cost_no_more_than_twice_to_recall_and_remember() {
         });
         println!("{query}: {before} buffers at 3,000, {after} at 6,000");
     }
+    // Statistics change nothing.
+    let before = buffers(&mut db, queries[0]);
+    db.run("ANALYZE");
+    buffers(&mut db, queries[0]);
+    let after = buffers(&mut db, queries[0]);
+    assert!(after < 2 * before, "{before} buffers before ANALYZE, {after} after it");
     // All subjects are searched without a list of all entries.
     assert!(buffers(&mut db, queries[2]) < 6000, "{}", buffers(&mut db, queries[2]));
 }

@@ -184,16 +184,32 @@ fn an_answer_is_checked_and_a_model_that_fails_is_asked_again() {
     cluster.configure(&["kb.max_attempts = 2"]);
     cluster.reload();
     with_facts(&mut db);
+    let again = "UPDATE kb.memory_entries SET is_compared = false; SELECT kb.consolidate_memories('m')";
     for wrong in ["no", "{}", "[1]", r#"{"merged": {}}"#] {
         stub.say(Some(wrong));
-        db.run("SELECT kb.consolidate_memories('m')");
+        db.run(again);
         until(SOON, "it is given up", || db.count("kb.chat_requests WHERE failed_at IS NOT NULL") == 1);
+    }
+    // What was given up is not asked about again: the other one of the group is, and then nothing.
+    for asked in [2, 0] {
+        stub.forget();
+        db.run("SELECT kb.consolidate_memories('m')");
+        until(SOON, "it ends", || {
+            let open =
+                "(consolidated_at IS NULL OR EXISTS (SELECT FROM kb.chat_requests WHERE failed_at IS NULL))";
+            let failed = db.count("kb.chat_requests WHERE failed_at IS NOT NULL");
+            (asked > 0 && failed == 1)
+                || (asked == 0 && db.count(&format!("kb.memory_stores WHERE {open}")) == 0)
+        });
+        assert_eq!(stub.request_count(), asked);
     }
     for fault in [Fault::Huge, Fault::NotJson, Fault::Status(400), Fault::Null] {
         stub.always(Some(fault));
-        db.run("SELECT kb.consolidate_memories('m')");
+        db.run(again);
         until(SOON, "the fault is noted", || db.count("kb.chat_requests WHERE error IS NOT NULL") == 1);
+        until(SOON, "it is given up", || db.count("kb.chat_requests WHERE failed_at IS NOT NULL") == 1);
     }
+    db.run("UPDATE kb.memory_entries SET is_compared = false");
     stub.always(None);
     assert_eq!(db.count("kb.memories"), 3);
     // An answer that names what was not shown, or is no statement of its sources, merges nothing.
@@ -242,6 +258,11 @@ fn what_is_forgotten_is_in_no_entry_that_was_made_of_it() {
         db.run(&change.replace("{id}", &first));
         assert_eq!(db.count(&format!("kb.memories WHERE id = '{merged}'")), 0, "{change}");
         assert_eq!(db.count("kb.memories WHERE consolidated_into IS NOT NULL"), 0, "{change}");
+        // What is left of the group is compared once more.
+        assert!(db.count("kb.memory_entries WHERE NOT is_compared") >= 1, "{change}");
+        if change.contains("Another") {
+            assert_eq!(db.count("kb.memory_entries WHERE NOT is_compared"), 2);
+        }
         db.run("SELECT kb.forget('m', subject => 'user:1')");
         assert_eq!(db.count("kb.memories"), 0, "{change}");
     }
@@ -256,8 +277,8 @@ fn what_is_forgotten_is_in_no_entry_that_was_made_of_it() {
 }
 
 #[test]
-fn what_is_forgotten_while_the_model_thinks_is_in_no_entry() {
-    let Some((_cluster, mut db, stub)) = fixture() else { return };
+fn what_is_forgotten_or_changed_while_the_model_thinks_is_in_no_entry() {
+    let Some((cluster, mut db, stub)) = fixture() else { return };
     let [first, ..] = with_facts(&mut db);
     stub.say(Some(&merged("Antwort is secret.", "1, 2")));
     stub.hold(true);
@@ -279,6 +300,26 @@ fn what_is_forgotten_while_the_model_thinks_is_in_no_entry() {
     until_done(&mut db);
     assert!(stub.request_count() > 1, "the others are compared again");
     assert_eq!(db.count(&format!("kb.memories WHERE id = '{first}' AND consolidated_into IS NOT NULL")), 0);
+    // One whose text another session is changing when the answer comes.
+    remember(&mut db, "Antwort is a game.", ", id => 'game'");
+    db.wait("m");
+    stub.hold(true);
+    stub.forget();
+    db.run("SELECT kb.consolidate_memories('m')");
+    until(SOON, "the model is asked", || stub.request_count() == 1);
+    let mut other = cluster.connect(APP);
+    other.run("BEGIN; SELECT kb.remember('m', 'Ships sail.', 'user:1', id => 'game')");
+    stub.hold(false);
+    until(SOON, "the worker waits", || {
+        db.count("pg_stat_activity WHERE backend_type = 'kb worker' AND wait_event_type = 'Lock'") == 1
+    });
+    other.run("COMMIT");
+    until_done(&mut db);
+    assert_eq!(
+        db.count("kb.memories WHERE id = 'game' AND fact = 'Ships sail.' AND consolidated_into IS NULL"),
+        1
+    );
+    assert_eq!(db.count("kb.memories WHERE fact LIKE '%game%'"), 0);
     // With a memory that is dropped, all ends.
     remember(&mut db, "Antwort is a game in Go.", "");
     db.wait("m");
@@ -320,6 +361,20 @@ fn a_fact_that_no_longer_holds_ends_what_was_made_of_it() {
         db.one("SELECT count(*) FROM kb.memories WHERE valid_to IS NOT NULL AND superseded_by IS NOT NULL");
     assert_eq!(ended, 4);
     assert_eq!(forget(&mut db, &first), "1 1 1");
+}
+
+#[test]
+fn when_a_merged_entry_expires_those_that_do_not_are_recalled_again() {
+    let Some((_cluster, mut db, stub)) = fixture() else { return };
+    let [first, ..] = with_merged(&mut db, &stub);
+    db.run(&format!(
+        "UPDATE kb.memory_entries m SET expires_at = now() - interval '1 s' FROM kb.memories e
+         WHERE e.expires_at IS NOT NULL AND m.document_id = (
+             SELECT document_id FROM kb.documents d WHERE d.external_id = e.id AND e.id <> '{first}')"
+    ));
+    assert!(!recalled(&mut db, "").contains(&PROJECT.to_string()));
+    assert_eq!(recalled(&mut db, ", tags => '{code}'"), ["Antwort is in Go."]);
+    assert_eq!(db.all::<String>("SELECT fact FROM kb.recall_by_tags('m', '{code}')"), ["Antwort is in Go."]);
 }
 
 #[test]

@@ -236,21 +236,24 @@ fn entries_where<'a>(
     format!("ARRAY(SELECT m.document_id FROM kb.memory_entries m WHERE m.kb_no = {kb_no}{conditions})")
 }
 
-/// What has to hold for an entry m, besides its memory.
-fn of_entry<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
+/// What has to hold for an entry m, besides its memory. One that was merged into another counts on its own
+/// where that is not recalled: before it was made, after it has ended, and while it has no vector.
+pub fn of_entry<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a>) -> String {
     let MemoryCondition { subject, tags, valid_at, accessed_after, .. } = condition;
     let mut time = |at: i64| {
         format!("('epoch'::timestamptz + {} * '1 microsecond'::interval)", arguments.add(Arg::Long(at)))
     };
     let mut conditions = String::new();
-    // With NOT EXISTS, the planner would read all entries to hash them, if the statistics say that it pays.
+    // No NOT EXISTS, for which the planner reads all entries to hash them, if the statistics say that it pays.
     if let Some(at) = valid_at.map(&mut time) {
         conditions += &format!(
             " AND m.valid_from <= {at} AND (m.valid_to IS NULL OR m.valid_to > {at})
               AND (m.expires_at IS NULL OR m.expires_at > {at})
               AND (m.consolidated_into IS NULL OR (
                   SELECT true FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
-                  WHERE r.document_id = m.consolidated_into AND r.valid_from <= {at} AND o.status = 'ready' LIMIT 1) IS NULL)"
+                  WHERE r.document_id = m.consolidated_into AND o.status = 'ready' AND r.valid_from <= {at}
+                    AND (r.valid_to IS NULL OR r.valid_to > {at}) AND (r.expires_at IS NULL OR r.expires_at > {at})
+                  LIMIT 1) IS NULL)"
         );
     }
     if let Some(after) = accessed_after.map(&mut time) {

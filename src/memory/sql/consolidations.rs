@@ -133,12 +133,23 @@ pub fn set_compared(document_ids: &[i64]) -> Result<u64> {
     })
 }
 
-/// Locks those of these entries that are current. Returns their facts.
+/// Locks those of these entries that are current, and their documents. Returns their facts.
 pub fn lock_current(
     kb_no: i64,
     accessed_after: Option<i64>,
     document_ids: &[i64],
 ) -> Result<HashMap<i64, String>> {
+    // A statement of its own: the next one sees what those who had locked a document have made of it.
+    let _: Vec<i64> = setting::with(BY_LOOKUPS, || {
+        spi::write(
+            "SELECT d.document_id
+             FROM (SELECT u.id FROM pg_catalog.unnest($1::bigint[]) AS u (id) ORDER BY u.id OFFSET 0) u
+             CROSS JOIN LATERAL (SELECT d.document_id FROM kb.documents d
+                                 WHERE d.document_id = u.id LIMIT 1 FOR NO KEY UPDATE) d",
+            &[Arg::Longs(document_ids)],
+            Row::only,
+        )
+    })?;
     let sql = format!(
         "SELECT m.document_id, coalesce(d.content, '') AS fact
          FROM (SELECT u.id FROM pg_catalog.unnest($3::bigint[]) AS u (id) ORDER BY u.id OFFSET 0) u

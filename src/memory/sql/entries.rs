@@ -1,12 +1,15 @@
 //! kb.memory_entries. Times are in microseconds since 1970.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
+use crate::filters::filter;
 use crate::pg::row::from_row;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED, BY_LOOKUPS, KEYS_BY_HASH};
 use kb_gateway::protocol::TenantAccesses;
 use kb_types::error::Result;
+use kb_types::memory::MemoryCondition;
 use pgrx::datum::TimestampWithTimeZone;
 use serde_json::Value;
 
@@ -78,6 +81,7 @@ pub fn put(kb: &KnowledgeBase, facts: &Value) -> Result<u64> {
                           ELSE coalesce({TIME} f.expires_at, m.expires_at) END,
              superseded_by = CASE WHEN f.replaces THEN NULL ELSE m.superseded_by END,
              consolidated_into = CASE WHEN f.replaces THEN NULL ELSE m.consolidated_into END,
+             is_compared = m.is_compared AND NOT f.replaces,
              {source}
          FROM given f
          WHERE m.document_id = ANY (ARRAY(SELECT g.document_id FROM given g)) AND m.document_id = f.document_id"
@@ -167,41 +171,19 @@ pub fn count_accesses(accesses: &TenantAccesses) -> Result<()> {
     Ok(())
 }
 
-/// The newest entries that have all of these tags, and hold at this time. Must run as the owner; each is then
-/// read as the caller.
-pub fn of_tags(
-    kb_no: i64,
-    tenants: &[String],
-    tags: &[String],
-    subject: Option<&str>,
-    at: i64,
-    accessed_after: Option<i64>,
-    limit: usize,
-) -> Result<Vec<i64>> {
-    spi::read_much(
-        &format!(
-            "SELECT m.document_id FROM kb.memory_entries m
-             WHERE m.kb_no = $1 AND m.tenant_id = ANY ($2) AND m.tags @> $3 AND ($4 IS NULL OR m.subject = $4)
-               AND m.valid_from <= {TIME} $5 AND (m.valid_to IS NULL OR m.valid_to > {TIME} $5)
-               AND (m.expires_at IS NULL OR m.expires_at > {TIME} $5)
-               AND ($6 IS NULL OR coalesce(m.last_accessed_at, m.created_at) > {TIME} $6)
-               AND (m.consolidated_into IS NULL OR (
-                   SELECT true FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
-                   WHERE r.document_id = m.consolidated_into AND r.valid_from <= {TIME} $5 AND o.status = 'ready'
-                   LIMIT 1) IS NULL)
-             ORDER BY m.created_at DESC, m.document_id DESC LIMIT $7"
-        ),
-        &[
-            Arg::Long(kb_no),
-            Arg::Texts(tenants),
-            Arg::Texts(tags),
-            Arg::TextOrNull(subject),
-            Arg::Long(at),
-            Arg::LongOrNull(accessed_after),
-            Arg::Long(limit as i64),
-        ],
-        Row::only,
-    )
+/// The newest entries of which this holds. Must run as the owner; each is then read as the caller.
+pub fn newest_of(condition: &MemoryCondition, tenants: &[String], limit: usize) -> Result<Vec<i64>> {
+    let mut arguments = Arguments::default();
+    let conditions = filter::of_entry(condition, &mut arguments);
+    let kb_no = arguments.add(Arg::Long(condition.kb_no));
+    let tenants = arguments.add(Arg::Texts(tenants));
+    let limit = arguments.add(Arg::Long(limit as i64));
+    let sql = format!(
+        "SELECT m.document_id FROM kb.memory_entries m
+         WHERE m.kb_no = {kb_no} AND m.tenant_id = ANY ({tenants}){conditions}
+         ORDER BY m.created_at DESC, m.document_id DESC LIMIT {limit}"
+    );
+    spi::read_much(&sql, &arguments.all(), Row::only)
 }
 
 from_row! {
