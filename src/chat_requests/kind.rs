@@ -17,7 +17,8 @@ pub struct Asked {
     /// Stores the answer, in a transaction; again if that was locked out. An error about the answer itself
     /// is one of the chat model.
     pub store: Box<dyn Fn(&str) -> Result<()>>,
-    /// What is noted in the transaction that gives the request up, because the model's answers cannot be used.
+    /// What is noted in the transaction that gives the request up, because the model's answers cannot be
+    /// used.
     pub give_up: Option<Box<dyn Fn() -> Result<()>>>,
 }
 

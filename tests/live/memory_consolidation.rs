@@ -266,6 +266,12 @@ fn what_is_forgotten_is_in_no_entry_that_was_made_of_it() {
         db.run("SELECT kb.forget('m', subject => 'user:1')");
         assert_eq!(db.count("kb.memories"), 0, "{change}");
     }
+    // So is an entry that was not merged, when its text is replaced.
+    let [_, _, third, _] = with_merged(&mut db, &stub);
+    assert_eq!(db.count("kb.memory_entries WHERE NOT is_compared"), 0);
+    db.run(&format!("SELECT kb.remember('m', 'Another text.', 'user:1', id => '{third}')"));
+    assert_eq!(db.count("kb.memory_entries WHERE NOT is_compared"), 1);
+    db.run("SELECT kb.forget('m', subject => 'user:1')");
     // All at once.
     with_merged(&mut db, &stub);
     let all: String = db

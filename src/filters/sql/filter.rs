@@ -244,16 +244,14 @@ pub fn of_entry<'a>(condition: &'a MemoryCondition, arguments: &mut Arguments<'a
         format!("('epoch'::timestamptz + {} * '1 microsecond'::interval)", arguments.add(Arg::Long(at)))
     };
     let mut conditions = String::new();
-    // No NOT EXISTS, for which the planner reads all entries to hash them, if the statistics say that it pays.
     if let Some(at) = valid_at.map(&mut time) {
         conditions += &format!(
             " AND m.valid_from <= {at} AND (m.valid_to IS NULL OR m.valid_to > {at})
               AND (m.expires_at IS NULL OR m.expires_at > {at})
-              AND (m.consolidated_into IS NULL OR (
-                  SELECT true FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
+              AND (m.consolidated_into IS NULL OR NOT EXISTS (
+                  SELECT FROM kb.memory_entries r JOIN kb.documents o ON o.document_id = r.document_id
                   WHERE r.document_id = m.consolidated_into AND o.status = 'ready' AND r.valid_from <= {at}
-                    AND (r.valid_to IS NULL OR r.valid_to > {at}) AND (r.expires_at IS NULL OR r.expires_at > {at})
-                  LIMIT 1) IS NULL)"
+                    AND (r.valid_to IS NULL OR r.valid_to > {at}) AND (r.expires_at IS NULL OR r.expires_at > {at})))"
         );
     }
     if let Some(after) = accessed_after.map(&mut time) {

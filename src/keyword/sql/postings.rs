@@ -6,7 +6,7 @@ use super::segments::ids_of;
 use crate::pg::role::as_owner;
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
-use crate::sql::BY_INDEX;
+use crate::sql::{BY_INDEX, BY_LOOKUPS};
 use kb_search::bm25::Totals;
 use kb_types::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -62,7 +62,9 @@ pub fn pending(build_no: i64, tenants: &[String]) -> Result<Vec<Pending>> {
             (None, None) => Pending::CameAndWent(chunk_id),
         })
     };
-    as_owner(|| by_index(|| spi::read(sql, &[Arg::Long(build_no), Arg::Texts(tenants)], row)))
+    // There are a few hundred at most. With a hash join, each question would read all chunks of the build.
+    let arguments = [Arg::Long(build_no), Arg::Texts(tenants)];
+    as_owner(|| setting::with(BY_LOOKUPS, || spi::read(sql, &arguments, row)))
 }
 
 /// The pages in which segments have terms: for each segment, and in it for each term, in the form that

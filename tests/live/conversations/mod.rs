@@ -317,21 +317,16 @@ fn a_long_conversation_costs_a_window_and_a_turn_no_more_than_a_short_one() {
             "DO $$BEGIN FOR n IN 1..{turns} LOOP PERFORM kb.append_turn('{conversation}', 'user', '{text}'); END LOOP; END$$"
         ));
     };
-    let buffers = |db: &mut Db, query: &str| -> i64 {
-        let plan: Vec<String> = db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
-        let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
-        shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
-    };
     // This session keeps the plans that it made while the table was small.
     fill(&mut db, "short", 200);
     let queries = ["count(*) FROM kb.window('{}')", "kb.append_turn('{}', 'user', 'Hello')"];
-    let before = queries.map(|query| buffers(&mut db, &query.replace("{}", "short")));
+    let before = queries.map(|query| db.buffers(&query.replace("{}", "short")));
     fill(&mut db, "long", 10_000);
     let rows = |db: &mut Db, id: &str| window(db, id, None).len();
     assert!(rows(&mut db, "long") > 100);
     for (query, before) in queries.into_iter().zip(before) {
         for id in ["short", "long"] {
-            let after = buffers(&mut db, &query.replace("{}", id));
+            let after = db.buffers(&query.replace("{}", id));
             assert!(
                 after < 2 * before + 100,
                 "{query}, {id}: {before} buffers at 200 turns, {after} at 10,200"

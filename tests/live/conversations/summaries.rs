@@ -467,21 +467,16 @@ fn summaries_and_requests_are_in_a_dump() {
 #[test]
 fn a_window_with_a_summary_costs_no_more_in_a_long_conversation() {
     let Some((_cluster, mut db, _stub)) = fixture("eager") else { return };
-    let buffers = |db: &mut Db, query: &str| -> i64 {
-        let plan: Vec<String> = db.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
-        let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
-        shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
-    };
     let queries = ["count(*) FROM kb.window('c')", "kb.append_turn('c', 'user', 'Hello', token_count => 1)"];
     fill(&mut db, "c", 1..=200);
     wait(&mut db, "c");
     until_done(&mut db);
-    let before = queries.map(|query| buffers(&mut db, query));
+    let before = queries.map(|query| db.buffers(query));
     db.run("DO $$BEGIN FOR n IN 1..10000 LOOP PERFORM kb.append_turn('c', 'user', 'x', token_count => 10); END LOOP; END$$");
     wait(&mut db, "c");
     until_done(&mut db);
     for (query, before) in queries.into_iter().zip(before) {
-        let after = buffers(&mut db, query);
+        let after = db.buffers(query);
         assert!(after < 2 * before + 100, "{query}: {before} buffers at 200 turns, {after} at 10,200");
     }
     let begin = Instant::now();

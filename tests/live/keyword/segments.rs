@@ -3,7 +3,7 @@
 use super::{compare, create, question, statistics_are_true, text};
 use crate::keyword::model::Model;
 use crate::support::random::Rng;
-use crate::support::{APP, Db, Document, PENDING_CHUNKS, SOON, until};
+use crate::support::{APP, Cluster, Db, Document, PENDING_CHUNKS, SOON, until};
 
 /// The number of chunks that are folded into a segment.
 const FOLDED: usize = 256;
@@ -107,11 +107,47 @@ fn folding_looks_up_chunks_one_by_one_even_with_outdated_statistics() {
         // According to these statistics, all chunks belong to the old build.
         db.run("ANALYZE kb.chunks");
     }
+    let plans = plans_with_lookups(
+        &cluster,
+        "DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3",
+    );
+    assert!(plans >= 2, "{plans}");
+    // Nothing else of a chunk is looked up by reading all chunks, either.
     let log = cluster.log();
-    let statement =
-        "DELETE FROM kb.bm25_pending p WHERE p.build_no = $1 AND p.tenant_id = $2 AND p.pending_no <= $3";
+    let joins = log.lines().filter(|line| line.contains("Join Filter:") && line.contains("chunk_id"));
+    assert_eq!(joins.collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn a_question_looks_up_the_chunks_that_wait_to_be_folded_one_by_one() {
+    let cluster = crate::cluster!(
+        "shared_preload_libraries = 'kb, auto_explain'",
+        "auto_explain.log_min_duration = 0",
+        "auto_explain.log_nested_statements = on"
+    );
+    let mut db = cluster.connect(APP);
+    create(&mut db, "k");
+    // They are so short that a plan would rather read all than look up some.
+    let document = |n| Document::new(format!("d{n}"), format!("Ship {n} is at sea."));
+    db.put_all_and_wait("k", &(0..20 * FOLDED).map(document).collect::<Vec<_>>());
+    until(SOON, "what came is folded", || db.count(PENDING_CHUNKS) < FOLDED as i64);
+    let mut n = 0;
+    until(SOON, "60 chunks wait to be folded", || {
+        db.put("k", &format!("one{n}"), &format!("Ferry {n} waits."));
+        db.wait("k");
+        n += 1;
+        db.count(PENDING_CHUNKS) >= 60
+    });
+    db.run("ANALYZE");
+    assert_eq!(db.count("kb.query('k', 'ferry', 3, mode => 'keyword')"), 3);
+    let plans = plans_with_lookups(&cluster, "SELECT u.chunk_id, p.terms AS went, c.terms AS here");
+    assert!(plans >= 1, "{plans}");
+}
+
+/// How many plans of a statement are in the log. Each of them looks up chunks by their identifiers.
+fn plans_with_lookups(cluster: &Cluster, statement: &str) -> usize {
     let mut plans = 0;
-    for after in log.split("plan:\n").skip(1) {
+    for after in cluster.log().split("plan:\n").skip(1) {
         let plan: Vec<&str> = after.lines().take_while(|line| line.starts_with('\t')).collect();
         if !plan.iter().any(|line| line.contains(statement)) {
             continue;
@@ -121,8 +157,5 @@ fn folding_looks_up_chunks_one_by_one_even_with_outdated_statistics() {
         assert!(plan.iter().any(is_looked_up), "{}", plan.join("\n"));
         plans += 1;
     }
-    assert!(plans >= 2, "{plans}");
-    // Nothing else of a chunk is looked up by reading all chunks, either.
-    let joins = log.lines().filter(|line| line.contains("Join Filter:") && line.contains("chunk_id"));
-    assert_eq!(joins.collect::<Vec<_>>(), [""; 0]);
+    plans
 }

@@ -114,6 +114,13 @@ impl Db {
         self.one(&format!("SELECT count(*) FROM {from}"))
     }
 
+    /// The buffers that `SELECT query` reads in shared memory.
+    pub fn buffers(&mut self, query: &str) -> i64 {
+        let plan: Vec<String> = self.all(&format!("EXPLAIN (ANALYZE, BUFFERS) SELECT {query}"));
+        let shown = plan.iter().find(|line| line.contains("shared hit=")).unwrap();
+        shown.split("shared hit=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     /// A knowledge base with this embedder and chunking.
     pub fn create_kb(&mut self, id: &str, embedder: &str, chunking: &str) {
         self.run(&format!("SELECT kb.create_knowledge_base('{id}', '{embedder}', chunking => '{chunking}')"));
