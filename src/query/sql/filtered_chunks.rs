@@ -16,6 +16,7 @@ use crate::pg::spi::{self, Arg, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::pg::table_cache::{self, TableCache};
 use crate::pg::txn;
+use crate::sql::BY_LOOKUPS;
 use crate::tenants::shares;
 use kb_types::Filter;
 use kb_types::error::Result;
@@ -27,6 +28,9 @@ use uuid::Uuid;
 /// Up to a few thousand chunks are looked up one by one. With the server's default, which describes a
 /// rotating disk, the planner would rather read all chunks.
 const LOOK_UPS: [(&CStr, &CStr); 1] = [(c"random_page_cost", c"1.1")];
+
+/// Settings under which one plan serves all arguments of a statement.
+const ONE_PLAN: &[(&CStr, &CStr)] = &[(c"plan_cache_mode", c"force_generic_plan")];
 
 /// The chunks of the live build that pass the filter of a question, of documents that the caller's tenant may
 /// read. The searches of a question share the list.
@@ -103,7 +107,14 @@ fn of_entries<T>(
          JOIN kb.chunks c ON c.document_id = d.document_id AND c.build_no = {build_no} AND c.enabled
          LIMIT {limit}"
     );
-    as_owner(|| setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments.all(), each)))
+    let arguments = arguments.all();
+    as_owner(|| match entries.subject {
+        // A subject has few entries. To make a plan for each question takes longer than to read them.
+        Some(_) => {
+            setting::with(ONE_PLAN, || setting::with(BY_LOOKUPS, || spi::read(&sql, &arguments, each)))
+        }
+        None => setting::with(&LOOK_UPS, || spi::read_much(&sql, &arguments, each)),
+    })
 }
 
 /// Returns None if there are more than `most`.
