@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # Compile-checks kb for every PostgreSQL version it has a feature for, without any of those servers: pgrx
 # ships the bindings of each version for its documentation, and the check is made against them.
+# tools/check-features.sh [others]; others: without the version of the server found here, which make lint compiles.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
+versions="15 16 17 18"
+if [ "${1:-}" = others ]; then versions=${versions//$(find_pg && echo "$PG_MAJOR")/}; fi
 mkdir -p "$root/.scratch"
 
 # DOCS_RS keeps the build script from looking for a server; cfg(docsrs), for that one crate, has the
@@ -20,7 +23,7 @@ chmod +x "$wrapper"
 
 cd "$root"
 export RUSTC_WRAPPER=$wrapper DOCS_RS=1
-for version in 15 16 17 18; do
+for version in $versions; do
     say "checking pg$version"
     # Crates are shared with other builds, but for this one and what depends on it: its bindings are not the real build's.
     # Cargo cannot see that, so a setting which changes nothing else tells them apart.
