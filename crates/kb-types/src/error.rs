@@ -77,7 +77,7 @@ impl ObjectKind {
                 "List them with SELECT name FROM kb.sources; create one with kb.create_source(kb_id, name, type, config)."
             }
             ObjectKind::Memory => {
-                "List them with SELECT DISTINCT memory FROM kb.memories; create one with kb.create_memory(id)."
+                "List them with SELECT id FROM kb.knowledge_bases JOIN kb.memory_stores USING (kb_no); create one with kb.create_memory(id)."
             }
             ObjectKind::MemoryEntry => "List them with SELECT id, fact FROM kb.memories.",
             ObjectKind::Conversation => {
