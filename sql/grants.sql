@@ -396,6 +396,13 @@ COMMENT ON FUNCTION kb.retrieve_context(text[], text) IS
     'Asks the knowledge bases that are bound in these scopes, and returns their rows in the order of the bindings, best first. If the rows of one have more tokens than max_tokens, those with the lowest scores are left out. A binding for which nothing qualifies, or whose knowledge base fails, has one row with its fallback; metadata then has fallback and, after a failure, error and sqlstate. Without a fallback, it has no row, or after a failure a row without content.';
 COMMENT ON FUNCTION kb.prompt_context(text[], text, text, integer) IS
     'Asks as kb.retrieve_context does, and returns one text for each name in inject_as (context, if a binding has none) with numbered passages and their sources. format: markdown, xml, json or list. max_tokens: the most tokens of all texts together; passages with the lowest scores are left out. A text without passages consists of the fallbacks of its bindings.';
+-- What is declared in a file.
+GRANT EXECUTE ON FUNCTION kb.apply(text, boolean, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.export(text, text) TO kb_reader;
+COMMENT ON FUNCTION kb.apply(text, boolean, boolean) IS
+    'Makes what a YAML file declares: llms, embedders, rerankers, extractors, vector_dbs, knowledge_bases with sources, metadata_indexes and shared_with, memories, quotas, and the bindings of a project, its workflows, tasks and agents. What exists is changed to be as declared; what the file does not name stays. dry_run: everything is undone. prune: what the current tenant has besides is dropped, of the kinds that the file declares. Returns a row for each thing; action: created, changed, unchanged or pruned; difference: lines of YAML that begin with - (before) or + (after). All problems are reported together, each with its line and column (SQLSTATE 22023), and nothing is changed. The caller needs the privileges of the functions that would be called instead.';
+COMMENT ON FUNCTION kb.export(text, text) IS
+    'Returns what the current tenant has as YAML that kb.apply finds unchanged. It contains references to keys, and no key. kind: llm, embedder, reranker, extractor, vector_db, knowledge_base, memory, binding, quota, or all. id: the id of one of them, or all.';
 -- The query log.
 GRANT SELECT ON kb.query_log, kb.query_feedback TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.feedback(uuid, uuid, boolean) TO kb_reader;

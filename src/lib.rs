@@ -8,6 +8,7 @@ mod bindings;
 mod builds;
 mod chat_requests;
 mod conversations;
+mod declared;
 mod documents;
 mod evaluate;
 mod extract;

@@ -2,11 +2,19 @@
 
 use super::report::from_caught;
 use kb_types::error::{Error, Result};
+use pgrx::pg_sys::panic::CaughtError;
 use pgrx::{PgTryBuilder, pg_sys};
 use std::panic::AssertUnwindSafe;
 
 /// Runs `work` in a subtransaction. On Err, ERROR or panic it is rolled back, and the error is returned.
 pub fn in_subtransaction<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    in_subtransaction_with_detail(work).map_err(|(error, _)| error)
+}
+
+/// Does the same, and returns an ERROR with its detail, which may repeat values of rows.
+pub fn in_subtransaction_with_detail<T>(
+    work: impl FnOnce() -> Result<T>,
+) -> std::result::Result<T, (Error, Option<String>)> {
     // SAFETY: this does what PL/pgSQL does for a block with EXCEPTION. Memory context and resource owner are
     // those from before, and each begin pairs with one release or rollback.
     let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
@@ -16,13 +24,20 @@ pub fn in_subtransaction<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
             pg_sys::BeginInternalSubTransaction(std::ptr::null());
             pg_sys::CurrentMemoryContext = context;
         }
-        let value = work()?;
+        let value = work().map_err(|error| (error, None))?;
         // SAFETY: as above.
         unsafe { pg_sys::ReleaseCurrentSubTransaction() };
         Ok(value)
     }))
-    .catch_others(|caught| Err(from_caught(caught)))
-    .catch_rust_panic(|caught| Err(from_caught(caught)))
+    .catch_others(|caught| {
+        let detail = match &caught {
+            CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report.detail(),
+            CaughtError::RustPanic { .. } => None,
+        };
+        let detail = detail.map(str::to_string);
+        Err((from_caught(caught), detail))
+    })
+    .catch_rust_panic(|caught| Err((from_caught(caught), None)))
     .execute();
     // SAFETY: as above.
     unsafe {

@@ -20,6 +20,7 @@ mod conversations;
 mod copied;
 mod crash;
 mod databases;
+mod declared;
 mod delete;
 mod dependents;
 mod docs;

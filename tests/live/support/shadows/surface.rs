@@ -245,6 +245,10 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
             r#"ARRAY['{"id": "o1", "title": "One", "tags": ["a"]}'::pg_catalog.jsonb]"#
         }
         ("put_objects", "fields") => r#"{"members": "first"}"#,
+        ("apply", "yaml") => {
+            "knowledge_bases:\n  - {id: k, description: One.}\nknowledge:\n  - {id: k, top_k: 3}\n"
+        }
+        ("export", "kind" | "id") => "all",
         ("create_conversation", "id") => "fresh",
         ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
         ("wait_for_summary", "id") => "k",

@@ -1,0 +1,2 @@
+pub mod functions;
+pub mod stored;
