@@ -11,12 +11,13 @@ const MARK: &str = "victim";
 /// One role for each group role, and one that is bound to its tenant.
 const ROLES: &[(&str, &str)] =
     &[("reader", "kb_reader"), ("writer", "kb_writer"), ("admin", "kb_admin"), ("bound", "kb_writer")];
-/// What an admin sees of all tenants: the bindings and quotas that an admin sets.
+/// What an admin sees of all tenants: the bindings and quotas that an admin sets. Calls begin with these.
 const ADMINS: &[&str] = &[
     "admin: SELECT * FROM kb.tenant_roles",
     "admin: SELECT * FROM kb.quotas",
     "admin: SELECT * FROM kb.quota_counts",
     "admin: SELECT * FROM kb.quota_status",
+    "admin: SELECT * FROM kb.\"export\"(",
 ];
 /// A knowledge base of others, and one that all tenants share, each with its own rows.
 const THEIRS: &str = "of_others";
@@ -218,7 +219,7 @@ fn no_function_or_view_answers_a_tenant_otherwise_because_of_others() {
     let (then, later) = (play(&cluster, &calls), play(&cluster, &calls));
     let (mut wrong, mut compared) = (Vec::new(), 0);
     for (call, answer) in &then {
-        if ADMINS.contains(&call.as_str()) {
+        if ADMINS.iter().any(|seen| call.starts_with(seen)) {
             continue;
         }
         assert!(!format!("{answer:?}").contains(MARK), "{call}: {answer:?}");
