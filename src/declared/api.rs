@@ -1,7 +1,7 @@
 //! kb.apply and kb.export.
 
 use crate::pg::function_arguments::required;
-use crate::pg::report::reported;
+use crate::pg::report::{hidden, reported};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -19,7 +19,8 @@ fn apply(
 > {
     reported(|| {
         let (dry_run, prune) = (required("dry_run", dry_run)?, required("prune", prune)?);
-        let applied = super::apply::apply(required("yaml", yaml)?, dry_run, prune)?;
+        // A file may contain a key, although it should not.
+        let applied = hidden(|| super::apply::apply(required("yaml", yaml)?, dry_run, prune))?;
         Ok(TableIterator::new(applied.into_iter().map(|applied| {
             let difference = Some(applied.difference).filter(|difference| !difference.is_empty());
             (applied.identity.kind.name().into(), applied.identity.text(), applied.action.into(), difference)

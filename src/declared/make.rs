@@ -76,18 +76,19 @@ pub fn make(identity: &Identity, declared: &Properties, before: Option<&Properti
             call("alter_source", &arguments)
         }
         Kind::Share => call("share", &[("kb_id", &of), ("tenant", &id)]),
-        Kind::Binding => {
+        // These two functions replace the whole, so they are also given what the file does not name.
+        Kind::Binding | Kind::Quota => {
+            let mut whole = before.cloned().unwrap_or_default();
+            whole.extend(declared.clone());
             let replace = json!(true);
-            let mut arguments =
-                with(&["top_k", "min_score", "max_tokens", "fallback", "inject_as", "filter"]);
+            let mut arguments: Vec<(&str, &Value)> =
+                whole.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            if *kind == Kind::Quota {
+                arguments.push(("tenant", &id));
+                return call("set_quota", &arguments);
+            }
             arguments.extend([("scope", &of), ("id_ref", &id), ("replace", &replace)]);
             call("bind", &arguments)
-        }
-        Kind::Quota => {
-            let mut arguments: Vec<(&str, &Value)> =
-                declared.iter().map(|(name, value)| (name.as_str(), value)).collect();
-            arguments.push(("tenant", &id));
-            call("set_quota", &arguments)
         }
     }
 }

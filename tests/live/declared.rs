@@ -137,7 +137,7 @@ fn a_file_of_another_system_is_made_and_made_again_without_a_change() {
 
 #[test]
 fn every_problem_is_reported_with_its_place_and_nothing_is_made() {
-    let (_cluster, mut db) = crate::connected!();
+    let (cluster, mut db) = crate::connected!();
     let yaml = r#"
 embedders:
   - {id: good, provider: hash, dimension: 16}
@@ -193,6 +193,7 @@ memories:
         detail(&fault)
     );
     assert!(!detail(&fault).contains("0123456789"));
+    assert!(!cluster.log().contains("0123456789"));
 }
 
 #[test]
@@ -249,6 +250,22 @@ fn what_is_pruned_is_of_the_declared_kinds_knowledge_bases_and_scopes_only() {
     );
     assert_eq!(db.count("kb.memories"), 0);
     assert_eq!(db.one::<i64>("SELECT count(*) FROM kb.memory_stores"), 1);
+}
+
+#[test]
+fn what_a_file_does_not_name_stays_as_it_is() {
+    let (_cluster, mut db) = crate::connected!();
+    apply(&mut db, PROJECT, "");
+    db.run("SELECT kb.set_quota('acme', documents => 10, bytes => 5000)");
+    let less = "quotas:\n  - {tenant: acme, documents: 20}\nagents:\n  - id: support_agent\n    knowledge:\n      - {id: support_docs, max_tokens: 9}\n";
+    let rows = apply(&mut db, less, "");
+    assert!(rows.iter().all(|row| row.ends_with("changed")), "{rows:?}");
+    assert_eq!(
+        db.one::<String>("SELECT documents || ' ' || bytes FROM kb.quotas WHERE tenant_id = 'acme'"),
+        "20 5000"
+    );
+    let binding = "SELECT inject_as || ' ' || max_tokens FROM kb.bindings WHERE scope LIKE 'agent%'";
+    assert_eq!(db.one::<String>(binding), "context_docs 9");
 }
 
 #[test]
@@ -325,7 +342,7 @@ fn a_tenant_declares_and_exports_its_own_with_the_privileges_that_it_has() {
 }
 
 #[test]
-fn a_file_twice_as_large_takes_no_more_than_twice_and_one_too_large_is_refused() {
+fn a_large_file_is_applied_and_one_that_is_too_large_or_too_deep_is_refused() {
     let (_cluster, mut db) = crate::connected!();
     db.run("SELECT kb.set_secret('key', 'x')");
     let file = |count: usize| -> String {
