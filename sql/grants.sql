@@ -66,6 +66,7 @@ GRANT EXECUTE ON FUNCTION kb._in_words(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_embedder(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.embed(text, text[], text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.default_embedder() TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.chunk(text, jsonb, text, text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.extract_text(jsonb, jsonb) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.relevant(text, text, integer) TO kb_reader;
@@ -85,8 +86,8 @@ GRANT EXECUTE ON FUNCTION kb.estimate_ingest(text) TO kb_reader;
 GRANT USAGE ON SCHEMA kb TO pg_monitor;
 GRANT EXECUTE ON FUNCTION kb.monitor() TO pg_monitor;
 GRANT EXECUTE ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.drop_knowledge_base(text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_knowledge_base(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.ingest(text, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_document(text, text, text, jsonb, text, text, text, jsonb) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.put_document(text, text, bytea, jsonb, text, text, text, jsonb) TO kb_writer;
@@ -118,14 +119,14 @@ GRANT EXECUTE ON FUNCTION kb.attach_table(text, regclass, text, text, text[], te
 GRANT EXECUTE ON FUNCTION kb.detach_table(text, regclass, boolean) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.reconcile(text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.create_source(text, text, text, jsonb) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.alter_source(text, text, jsonb) TO kb_writer;
-GRANT EXECUTE ON FUNCTION kb.drop_source(text, text, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.alter_source(text, text, jsonb, text) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.drop_source(text, text, boolean, text) TO kb_writer;
 -- A restore of a dump creates the triggers again.
 GRANT EXECUTE ON FUNCTION kb._rows_changed() TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.import_files(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.drop_embedder(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_embedder(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.set_secret(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.drop_secret(text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.acknowledge_restore() TO kb_admin;
@@ -134,12 +135,12 @@ GRANT EXECUTE ON FUNCTION kb.move_knowledge_base(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.set_quota(text, bigint, bigint, bigint, bigint, bigint, bigint, bigint, bigint) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.unbind_role(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_vector_db(text, text) TO kb_admin;
 
 COMMENT ON FUNCTION kb.create_embedder(text, text, text, integer, text, text, jsonb) IS
     'Creates an embedder, which is a model at a provider. provider: local, hash, openai, azure_openai, ollama, huggingface, gemini, vertex, cohere, voyage, jina, mistral or http. model: the model''s name; for local, a directory under kb.model_dir. dimension: numbers per vector, by default the model''s. base_url: the provider''s address. secret: a reference to a key (env:NAME, file:NAME or kb:NAME), never the key itself. config: prefixes, limits, retries and prices. An error lists every problem. Requires kb_admin.';
-COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb) IS
-    'Changes properties of an embedder; NULL leaves a property unchanged. A change that would alter the meaning of stored vectors is refused while a knowledge base uses the embedder. Requires kb_admin.';
+COMMENT ON FUNCTION kb.alter_embedder(text, text, integer, text, text, jsonb, text) IS
+    'Changes properties of an embedder; NULL leaves a property unchanged. A change that would alter the meaning of stored vectors is refused while a knowledge base uses the embedder. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.set_secret(text, text) IS
     'Stores a key under a name, for services whose secret is kb:NAME. It is encrypted if kb.secret_key is set. No role can read it, and it is not dumped. Pass the key as a parameter; if the server logs statements, use env: or file: instead. Requires kb_admin.';
 COMMENT ON FUNCTION kb.drop_secret(text) IS
@@ -150,24 +151,26 @@ COMMENT ON FUNCTION kb.monitor() IS
     'Returns counts for every knowledge base of every tenant, without content: documents by status, chunks, jobs that are due, delayed and leased, the time since which the oldest job has been waiting (NULL if there is none), and attached tables that cannot be read. Requires pg_monitor.';
 COMMENT ON FUNCTION kb.estimate_ingest(text) IS
     'Estimates what kb.ingest would process and send: documents, chunks, tokens, cost (NULL without price_per_million_tokens) and seconds. Sends nothing. If there are more than 200 documents, it measures a sample.';
-COMMENT ON FUNCTION kb.drop_embedder(text) IS
-    'Drops an embedder that nothing uses. Requires kb_admin.';
+COMMENT ON FUNCTION kb.drop_embedder(text, text) IS
+    'Drops an embedder that nothing uses. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.check_embedder(text) IS
     'Embeds a short text with an embedder, and returns whether that worked, the dimension, the latency in milliseconds, and the problem if it failed.';
 COMMENT ON FUNCTION kb.embed(text, text[], text) IS
     'Returns the vectors that an embedder makes of texts, in order, one row each, for kind ''document'' or ''query''. Raises an error if a text is longer than the model reads.';
+COMMENT ON FUNCTION kb.default_embedder() IS
+    'Returns the id of the embedder that a knowledge base gets which is created without one: that of setting kb.default_embedder, else the first one that was created whose key can be found, else minilm.';
 COMMENT ON FUNCTION kb.count_tokens(text, text) IS
-    'Returns the number of tokens of a text in an embedder''s own tokenizer (by default that of setting kb.default_embedder), without special tokens.';
+    'Returns the number of tokens of a text in an embedder''s own tokenizer (by default kb.default_embedder()), without special tokens.';
 COMMENT ON FUNCTION kb.create_vector_db(text, text, integer, text, jsonb) IS
     'Creates a vector table that knowledge bases can share. type: pgvector (HNSW) or memory (unlogged, exact). dimension: 1 to 4000. metric: cosine, l2 or ip. config: {table, m, ef_construction, min_rows, element}. Requires kb_admin.';
-COMMENT ON FUNCTION kb.drop_vector_db(text) IS
-    'Drops a vector table that no knowledge base uses. Requires kb_admin.';
+COMMENT ON FUNCTION kb.drop_vector_db(text, text) IS
+    'Drops a vector table that no knowledge base uses. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.create_knowledge_base(text, text, text, text, jsonb, jsonb, jsonb, jsonb) IS
-    'Creates a knowledge base of the current tenant. Defaults: the embedder of setting kb.default_embedder, a vector table of its own, chunking {strategy recursive, size 800 tokens or as many as the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language english}, retrieval {mode dense, top_k 5, min_score 0, on_error error}. An error lists every problem.';
-COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb) IS
-    'Replaces settings of a knowledge base, each object as a whole; NULL leaves a setting unchanged. Retrieval, description and metadata take effect immediately; embedder, chunking and preprocess take effect with the next kb.ingest.';
-COMMENT ON FUNCTION kb.drop_knowledge_base(text) IS
-    'Drops a knowledge base with its documents, chunks and vectors.';
+    'Creates a knowledge base of the current tenant. Defaults: the embedder kb.default_embedder(), a vector table of its own, chunking {strategy recursive, size 800 tokens or as many as the model reads, overlap 15 %}, preprocess {dedupe true, remove_html true, language english}, retrieval {mode dense, top_k 5, min_score 0, on_error error}. An error lists every problem.';
+COMMENT ON FUNCTION kb.alter_knowledge_base(text, text, text, jsonb, jsonb, jsonb, jsonb, text) IS
+    'Replaces settings of a knowledge base, each object as a whole; NULL leaves a setting unchanged. Retrieval, description and metadata take effect immediately; embedder, chunking and preprocess take effect with the next kb.ingest. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
+COMMENT ON FUNCTION kb.drop_knowledge_base(text, text) IS
+    'Drops a knowledge base with its documents, chunks and vectors. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.move_knowledge_base(text, text) IS
     'Moves a knowledge base of the session''s tenant to another tenant when the transaction commits, with its documents, chunks, vectors, jobs, runs, evaluation sets, attached tables and shares. The ids of chunks do not change. Requires kb_admin and a role that is not bound to tenants.';
 COMMENT ON FUNCTION kb.ingest(text, text) IS
@@ -272,10 +275,10 @@ COMMENT ON FUNCTION kb.create_source(text, text, text, jsonb) IS
     'Creates a source of a knowledge base, whose files, pages, objects or rows become documents with each kb.ingest, and returns its number. If a source with this name, type and config exists, it returns that. type: files (of any format), markdown_glob, git, url, media_transcript, s3, gcs, azure, cloud_storage or query. config: for files and markdown_glob, path (a pattern of files beneath a directory of kb.source_dirs, in which ** stands for any directories); for git, path (of a repository), ref and globs; for url, urls, sitemap, crawl, robots, rate and timeout_ms; for media_transcript, path or urls; for a bucket, bucket, prefix, globs, endpoint, region and secret; for query, query (a SELECT of external_id, content and optionally title, uri, metadata and updated_at, which is run with the rights of the caller). For all: every (an interval after which a run begins by itself, or a cron expression in UTC), cleanup (incremental: documents are deleted that a complete listing no longer has; full: and everything is read again; none) and metadata (an object that each document gets). The external_id of a document is the name of the source, a slash, and the path, address, key or external_id of what is read. Only kb_admin may create sources of types other than query.';
 COMMENT ON FUNCTION kb.import_files(text, text) IS
     'Reads the files that a path matches (a pattern of files beneath a directory of kb.source_dirs) once, in the transaction of the caller, and puts them as documents of no source, whose external_id is the path beneath that directory. Returns the numbers of files that were added, updated, skipped (unchanged) and failed; a WARNING names the first of the latter. Requires kb_admin.';
-COMMENT ON FUNCTION kb.alter_source(text, text, jsonb) IS
-    'Replaces the config of a source as a whole; the next run follows it. Only kb_admin may alter sources of types other than query.';
-COMMENT ON FUNCTION kb.drop_source(text, text, boolean) IS
-    'Drops a source. Its documents are deleted or, if delete_documents is false, stay as if they had been put. Returns their number.';
+COMMENT ON FUNCTION kb.alter_source(text, text, jsonb, text) IS
+    'Replaces the config of a source as a whole; the next run follows it. Only kb_admin may alter sources of types other than query. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
+COMMENT ON FUNCTION kb.drop_source(text, text, boolean, text) IS
+    'Drops a source. Its documents are deleted or, if delete_documents is false, stay as if they had been put. Returns their number. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.detach_table(text, regclass, boolean) IS
     'Detaches a table from a knowledge base. Its documents are deleted; with keep, they remain as if they had been put. Returns their number.';
 COMMENT ON FUNCTION kb.reconcile(text) IS
@@ -312,37 +315,37 @@ GRANT EXECUTE ON FUNCTION kb.check_reranker(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_llm(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.check_extractor(text) TO kb_reader;
 GRANT EXECUTE ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.drop_reranker(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_reranker(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.drop_llm(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_llm(text, text, text, text, jsonb, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_llm(text, text) TO kb_admin;
 GRANT EXECUTE ON FUNCTION kb.create_extractor(text, text, text, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.alter_extractor(text, text, text, text, jsonb) TO kb_admin;
-GRANT EXECUTE ON FUNCTION kb.drop_extractor(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.alter_extractor(text, text, text, text, jsonb, text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_extractor(text, text) TO kb_admin;
 GRANT SELECT ON kb.rerankers, kb.llms, kb.extractors TO kb_reader;
 COMMENT ON FUNCTION kb.create_reranker(text, text, text, text, text, jsonb) IS
     'Creates a reranker. provider: local, llm, cohere, voyage, jina or tei. model: the model''s name; for local, a directory under kb.model_dir with a BERT cross-encoder. base_url: the provider''s address. secret: a reference to a key (env:NAME, file:NAME or kb:NAME), never the key itself. config: max_chars, batch_size, limits, retries and prices; for llm also llm, the id of a chat model, and scoring, batch or single. An error lists every problem. Requires kb_admin.';
-COMMENT ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb) IS
-    'Changes properties of a reranker; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. Requires kb_admin.';
-COMMENT ON FUNCTION kb.drop_reranker(text) IS
-    'Drops a reranker that no knowledge base uses. Requires kb_admin.';
+COMMENT ON FUNCTION kb.alter_reranker(text, text, text, text, jsonb, text) IS
+    'Changes properties of a reranker; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
+COMMENT ON FUNCTION kb.drop_reranker(text, text) IS
+    'Drops a reranker that no knowledge base uses. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.check_reranker(text) IS
     'Lets a reranker score two texts, and returns whether that worked, how many milliseconds it took, and the problem if it failed.';
 COMMENT ON FUNCTION kb.create_llm(text, text, text, text, text, jsonb) IS
     'Creates a chat model. provider: openai, ollama, anthropic or gemini. model: the model''s name. base_url: the provider''s address, or that of another server that speaks the protocol of openai. secret: a reference to a key, never the key itself. config: temperature, max_output_tokens, limits, retries and prices. An error lists every problem. Requires kb_admin.';
-COMMENT ON FUNCTION kb.alter_llm(text, text, text, text, jsonb) IS
-    'Changes properties of a chat model; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. Requires kb_admin.';
-COMMENT ON FUNCTION kb.drop_llm(text) IS
-    'Drops a chat model that no reranker and no knowledge base uses. Requires kb_admin.';
+COMMENT ON FUNCTION kb.alter_llm(text, text, text, text, jsonb, text) IS
+    'Changes properties of a chat model; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
+COMMENT ON FUNCTION kb.drop_llm(text, text) IS
+    'Drops a chat model that no reranker and no knowledge base uses. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.check_llm(text) IS
     'Asks a chat model for one word, and returns whether that worked, how many milliseconds it took, and the problem if it failed.';
 COMMENT ON FUNCTION kb.create_extractor(text, text, text, text, text, jsonb) IS
     'Creates an extractor: a service that finds the text of files which kb cannot read, such as images. A knowledge base names it for content types (preprocess, key extractors). provider: tika, docling, unstructured or http. base_url: the service''s address. model: only for provider http, whose template can contain it. secret: a reference to a key (env:NAME, file:NAME or kb:NAME), never the key itself. config: form, text_type, how provider http sends a file and finds the text, limits, retries and prices. An error lists every problem (SQLSTATE 22023). Requires kb_admin.';
-COMMENT ON FUNCTION kb.alter_extractor(text, text, text, text, jsonb) IS
-    'Changes properties of an extractor; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. kb.ingest reads files again whose text the change may affect. Requires kb_admin.';
-COMMENT ON FUNCTION kb.drop_extractor(text) IS
-    'Drops an extractor that no knowledge base uses. Requires kb_admin.';
+COMMENT ON FUNCTION kb.alter_extractor(text, text, text, text, jsonb, text) IS
+    'Changes properties of an extractor; NULL leaves a property unchanged. A secret remains bound to the host for which it was given. kb.ingest reads files again whose text the change may affect. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
+COMMENT ON FUNCTION kb.drop_extractor(text, text) IS
+    'Drops an extractor that no knowledge base uses. Requires kb_admin. if_match: the etag that it must have; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.check_extractor(text) IS
     'Sends an extractor a small image of the word "yes", and returns whether it answered, how many milliseconds it took, and the problem if it failed.';
 GRANT SELECT ON kb.metadata_indexes TO kb_reader;
@@ -391,16 +394,48 @@ COMMENT ON FUNCTION kb.bind(text, text, integer, double precision, integer, text
 COMMENT ON FUNCTION kb.unbind(text, text) IS
     'Removes a binding from a scope. Returns false if the scope has none of this name.';
 COMMENT ON FUNCTION kb.resolve_bindings(text[]) IS
-    'Returns the bindings that apply in these scopes, of which there may be one for the project, a workflow, a task and an agent. Bindings of the same name are merged: a narrower scope overrides the values of a wider one, filters in the short form are merged key by key, and a filter with operators replaces the other one. kb_id: the knowledge base that is meant, which is the workflow''s own (workflow:NAME/id_ref) if it exists; NULL if the caller can read none. scopes: the scopes that have the binding. Rows come in the order in which names appear first.';
+    'Returns the bindings that apply in these scopes, of which there may be one for the project, a workflow, a task and an agent. Bindings of the same name are merged: a narrower scope overrides the values of a wider one, filters in the short form are merged key by key, and a filter with operators replaces the other one. kb_id: the knowledge base that is meant, which is the own one of the agent, task or workflow (agent:NAME/id_ref) if it exists; NULL if the caller can read none. scopes: the scopes that have the binding. Rows come in the order in which names appear first.';
 COMMENT ON FUNCTION kb.retrieve_context(text[], text) IS
     'Asks the knowledge bases that are bound in these scopes, and returns their rows in the order of the bindings, best first. If the rows of one have more tokens than max_tokens, those with the lowest scores are left out. A binding for which nothing qualifies, or whose knowledge base fails, has one row with its fallback; metadata then has fallback and, after a failure, error and sqlstate. Without a fallback, it has no row, or after a failure a row without content.';
 COMMENT ON FUNCTION kb.prompt_context(text[], text, text, integer) IS
     'Asks as kb.retrieve_context does, and returns one text for each name in inject_as (context, if a binding has none) with numbered passages and their sources. format: markdown, xml, json or list. max_tokens: the most tokens of all texts together; passages with the lowest scores are left out. A text without passages consists of the fallbacks of its bindings.';
+-- Resources with their etags.
+GRANT EXECUTE ON FUNCTION kb.get_knowledge_base(text, text), kb.get_embedder(text, text), kb.get_vector_db(text, text), kb.get_llm(text, text), kb.get_reranker(text, text), kb.get_extractor(text, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.list_knowledge_bases(integer, text), kb.list_embedders(integer, text), kb.list_vector_dbs(integer, text), kb.list_llms(integer, text), kb.list_rerankers(integer, text), kb.list_extractors(integer, text) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.get_source(text, text, text), kb.list_sources(text, integer, text) TO kb_reader;
+COMMENT ON FUNCTION kb.get_knowledge_base(text, text) IS
+    'Returns a knowledge base as a JSON object: its id, its properties under the names of kb.create_knowledge_base, its sources, metadata indexes and shares, and its etag, which changes with everything else in the object. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_knowledge_bases(integer, text) IS
+    'Returns a page of knowledge bases in the order of their ids, as {items, next_cursor}; an item is what kb.get_knowledge_base returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before. next_cursor is null on the last page.';
+COMMENT ON FUNCTION kb.get_embedder(text, text) IS
+    'Returns an embedder as a JSON object: its id, its properties under the names of kb.create_embedder, and its etag, which changes with everything else in the object. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_embedders(integer, text) IS
+    'Returns a page of embedders in the order of their ids, as {items, next_cursor}; an item is what kb.get_embedder returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before. next_cursor is null on the last page.';
+COMMENT ON FUNCTION kb.get_vector_db(text, text) IS
+    'Returns a vector database as a JSON object: its id, its properties under the names of kb.create_vector_db, and its etag, which changes with everything else in the object. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_vector_dbs(integer, text) IS
+    'Returns a page of vector databases in the order of their ids, as {items, next_cursor}; an item is what kb.get_vector_db returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before. next_cursor is null on the last page.';
+COMMENT ON FUNCTION kb.get_llm(text, text) IS
+    'Returns a chat model as a JSON object: its id, its properties under the names of kb.create_llm, and its etag, which changes with everything else in the object. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_llms(integer, text) IS
+    'Returns a page of chat models in the order of their ids, as {items, next_cursor}; an item is what kb.get_llm returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before. next_cursor is null on the last page.';
+COMMENT ON FUNCTION kb.get_reranker(text, text) IS
+    'Returns a reranker as a JSON object: its id, its properties under the names of kb.create_reranker, and its etag, which changes with everything else in the object. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_rerankers(integer, text) IS
+    'Returns a page of rerankers in the order of their ids, as {items, next_cursor}; an item is what kb.get_reranker returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before. next_cursor is null on the last page.';
+COMMENT ON FUNCTION kb.get_extractor(text, text) IS
+    'Returns an extractor as a JSON object: its id, its properties under the names of kb.create_extractor, and its etag, which changes with everything else in the object. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_extractors(integer, text) IS
+    'Returns a page of extractors in the order of their ids, as {items, next_cursor}; an item is what kb.get_extractor returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before. next_cursor is null on the last page.';
+COMMENT ON FUNCTION kb.get_source(text, text, text) IS
+    'Returns a source of a knowledge base as a JSON object: name, type, the members of its configuration, and its etag. An attached table is named by its schema and name. Returns NULL if the etag is if_none_match.';
+COMMENT ON FUNCTION kb.list_sources(text, integer, text) IS
+    'Returns a page of the sources of a knowledge base in the order of their names, as {items, next_cursor}; an item is what kb.get_source returns. limit: the most items, from 1 to 1000 (default 100). cursor: next_cursor of the page before.';
 -- What is declared in a file.
-GRANT EXECUTE ON FUNCTION kb.apply(text, boolean, boolean) TO kb_writer;
+GRANT EXECUTE ON FUNCTION kb.apply(text, boolean, boolean, text) TO kb_writer;
 GRANT EXECUTE ON FUNCTION kb.export(text, text) TO kb_reader;
-COMMENT ON FUNCTION kb.apply(text, boolean, boolean) IS
-    'Makes what a YAML file declares: llms, embedders, rerankers, extractors, vector_dbs, knowledge_bases with sources, metadata_indexes and shared_with, memories, quotas, and the bindings of a project, its workflows, tasks and agents. What exists is changed to be as declared; what the file does not name stays. dry_run: everything is undone. prune: what the current tenant has besides is dropped, of the kinds that the file declares. Returns a row for each thing; action: created, changed, unchanged or pruned; difference: lines of YAML that begin with - (before) or + (after). All problems are reported together, each with its line and column (SQLSTATE 22023), and nothing is changed. The caller needs the privileges of the functions that would be called instead.';
+COMMENT ON FUNCTION kb.apply(text, boolean, boolean, text) IS
+    'Makes what a YAML file declares: llms, embedders, rerankers, extractors, vector_dbs, knowledge_bases with sources, metadata_indexes and shared_with, memories, quotas, and the bindings of a project, its workflows, tasks and agents. What exists is changed to be as declared; what the file does not name stays. dry_run: everything is undone. prune: what the current tenant has besides is dropped, of the kinds that the file declares. Returns a row for each thing; action: created, changed, unchanged or pruned; difference: lines of YAML that begin with - (before) or + (after). All problems are reported together, each with its line and column (SQLSTATE 22023), and nothing is changed. The caller needs the privileges of the functions that would be called instead. if_match: the etag of the one resource that the file declares; another one is an error (SQLSTATE KB412).';
 COMMENT ON FUNCTION kb.export(text, text) IS
     'Returns what the current tenant has as YAML that kb.apply finds unchanged. It contains references to keys, and no key. kind: llm, embedder, reranker, extractor, vector_db, knowledge_base, memory, binding, quota, or all. id: the id of one of them, or all.';
 -- The query log.

@@ -120,7 +120,6 @@ CREATE TABLE kb.knowledge_bases (
     preprocess  jsonb NOT NULL,
     retrieval   jsonb NOT NULL,
     metadata    jsonb NOT NULL DEFAULT '{}',
-    etag        text NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT now(),
     updated_at  timestamptz NOT NULL DEFAULT now(),
     UNIQUE (tenant_id, id),
@@ -1204,7 +1203,7 @@ ALTER SEQUENCE kb.binding_no_seq OWNED BY kb.bindings.binding_no;
 COMMENT ON TABLE kb.bindings IS 'Bindings: the knowledge bases that a project, workflow, task or agent asks, and how. Changed by kb.bind and kb.unbind.';
 COMMENT ON COLUMN kb.bindings.binding_no IS 'The order of the bindings within a scope.';
 COMMENT ON COLUMN kb.bindings.scope IS 'project, workflow:NAME, task:NAME or agent:NAME.';
-COMMENT ON COLUMN kb.bindings.id_ref IS 'The name of the knowledge base. In the scopes of workflow NAME, the knowledge base workflow:NAME/id_ref comes first.';
+COMMENT ON COLUMN kb.bindings.id_ref IS 'The name of the knowledge base. In the scopes of agent NAME, the knowledge base agent:NAME/id_ref comes first; tasks and workflows likewise.';
 SELECT pg_catalog.pg_extension_config_dump('kb.bindings', '');
 SELECT pg_catalog.pg_extension_config_dump('kb.binding_no_seq', '');
 
@@ -1212,7 +1211,7 @@ SELECT pg_catalog.pg_extension_config_dump('kb.binding_no_seq', '');
 -- leakproof (= of texts is) this estimate comes from the values of all tenants' rows. Therefore columns with
 -- contents have no statistics. Columns by which rows are looked up, and names of objects, keep theirs,
 -- because plans need them.
-ALTER TABLE kb.knowledge_bases ALTER COLUMN description SET STATISTICS 0, ALTER COLUMN etag SET STATISTICS 0;
+ALTER TABLE kb.knowledge_bases ALTER COLUMN description SET STATISTICS 0;
 ALTER TABLE kb.runs ALTER COLUMN error SET STATISTICS 0, ALTER COLUMN warnings SET STATISTICS 0;
 ALTER TABLE kb.documents ALTER COLUMN uri SET STATISTICS 0, ALTER COLUMN title SET STATISTICS 0,
     ALTER COLUMN content_type SET STATISTICS 0, ALTER COLUMN original SET STATISTICS 0, ALTER COLUMN content SET STATISTICS 0,

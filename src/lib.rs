@@ -24,6 +24,7 @@ mod models;
 mod pg;
 mod processes;
 mod query;
+mod resources;
 mod settings;
 mod sources;
 mod sql;

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub mod tenants;
 
 static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
-static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c"minilm"));
+static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SECRET_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SOURCE_DIRS: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -64,7 +64,7 @@ pub fn define() {
     GucRegistry::define_string_guc(
         c"kb.default_embedder",
         c"Sets the embedder of knowledge bases that are created without one.",
-        c"",
+        c"An empty string means the first embedder that was created whose key can be found, or else minilm.",
         &DEFAULT_EMBEDDER,
         GucContext::Userset,
         GucFlags::default(),
@@ -327,7 +327,7 @@ pub fn tenant() -> String {
     text(&TENANT)
 }
 
-/// The embedder of a knowledge base that is created without naming one.
+/// The embedder that setting kb.default_embedder fixes, or an empty string.
 pub fn default_embedder() -> String {
     text(&DEFAULT_EMBEDDER)
 }

@@ -53,10 +53,6 @@ fn problems(binding: &Binding) -> Vec<String> {
     let Binding { id_ref, top_k, min_score, max_tokens, fallback, inject_as, filter } = binding;
     let too_long =
         |text: &Option<String>, most| text.as_ref().and_then(|text| sizes::problem(text.len(), most));
-    let is_name = |name: &String| match name.chars().any(char::is_control) {
-        true => Some("it contains control characters".to_string()),
-        false => id::problem(name, id::MAX_BYTES),
-    };
     let filter_problem = filter.as_ref().and_then(|filter| match filter.is_object() {
         true => Filter::parse(filter).err(),
         false => Some("must be a JSON object".into()),
@@ -76,7 +72,7 @@ fn problems(binding: &Binding) -> Vec<String> {
         ),
         ("max_tokens", max_tokens.filter(|tokens| *tokens < 1).map(|tokens| format!("{tokens} is below 1"))),
         ("fallback", too_long(fallback, sizes::DESCRIPTION)),
-        ("inject_as", inject_as.as_ref().and_then(is_name)),
+        ("inject_as", inject_as.as_deref().and_then(id::name_problem)),
         ("filter", filter_problem.or_else(|| sizes::problem(size, sizes::FILTER))),
     ]
     .into_iter()

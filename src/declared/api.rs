@@ -10,6 +10,7 @@ fn apply(
     yaml: Option<&str>,
     dry_run: default!(Option<bool>, "false"),
     prune: default!(Option<bool>, "false"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<
     TableIterator<
         'static,
@@ -20,7 +21,7 @@ fn apply(
     reported(|| {
         let (dry_run, prune) = (required("dry_run", dry_run)?, required("prune", prune)?);
         // A file may contain a key, although it should not.
-        let applied = hidden(|| super::apply::apply(required("yaml", yaml)?, dry_run, prune))?;
+        let applied = hidden(|| super::apply::apply(required("yaml", yaml)?, dry_run, prune, if_match))?;
         Ok(TableIterator::new(applied.into_iter().map(|applied| {
             let difference = Some(applied.difference).filter(|difference| !difference.is_empty());
             (applied.identity.kind.name().into(), applied.identity.text(), applied.action.into(), difference)

@@ -2,19 +2,20 @@
 
 use super::differences;
 use super::make::{make, unmake};
+use super::sql::functions::{PutObjects, put_objects};
 use super::sql::stored;
 use crate::builds::knowledge_bases;
-use crate::models::services;
+use crate::models::{default_embedder, services};
 use crate::pg::advisory;
 use crate::pg::report::check_interrupts;
 use crate::pg::subtransaction::{in_subtransaction, in_subtransaction_with_detail, is_cancel};
 use crate::pg::txn;
-use crate::settings;
+use crate::resources::{self, Resource};
 use crate::tenants::bindings;
 use kb_declared::declaration::{Declaration, Identity, Kind, Problem};
 use kb_declared::read;
 use kb_types::error::{Error, Result};
-use kb_types::sizes;
+use kb_types::{ServiceKind, sizes};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 
@@ -36,15 +37,20 @@ pub struct Applied {
 }
 
 /// Makes what the YAML declares. With `prune`, what the caller's tenant has besides is dropped, of the kinds
-/// that are declared; sources, indexes and shares only of the knowledge bases that are declared, bindings
-/// only of the scopes. With `dry_run`, everything is undone.
-pub fn apply(yaml: &str, dry_run: bool, prune: bool) -> Result<Vec<Applied>> {
+/// that are declared; sources, tables, indexes and shares only of the knowledge bases that are declared,
+/// bindings only of the scopes. With `dry_run`, everything is undone. `if_match` is the etag of the one
+/// resource that is declared.
+pub fn apply(yaml: &str, dry_run: bool, prune: bool, if_match: Option<&str>) -> Result<Vec<Applied>> {
     if let Some(problem) = sizes::problem(yaml.len(), LONGEST) {
         return Err(Error::Argument { argument: "yaml", problem });
     }
-    let declared = read::declarations(yaml).map_err(invalid)?;
+    let declared = with_names_of_tables(read::declarations(yaml).map_err(invalid)?)?;
     // Two calls at the same time would each see what the other changes as its own.
     advisory::lock(&format!("what is declared of {}", bindings::current()?));
+    if let Some(etag) = if_match {
+        let (resource, id) = only_resource(&declared)?;
+        resources::check(resource, id, Some(etag))?;
+    }
     if !dry_run {
         return apply_all(&declared, prune);
     }
@@ -60,6 +66,46 @@ pub fn apply(yaml: &str, dry_run: bool, prune: bool) -> Result<Vec<Applied>> {
     }
 }
 
+/// Names tables as kb.sources does. One that does not exist keeps its name, and fails later.
+fn with_names_of_tables(mut declared: Vec<Declaration>) -> Result<Vec<Declaration>> {
+    let mut known = BTreeSet::new();
+    let mut problems = Vec::new();
+    for one in declared.iter_mut().filter(|one| one.identity.kind == Kind::Table) {
+        // A text that is no name at all raises an error.
+        if let Ok(Some(name)) = in_subtransaction(|| stored::printed_name(&one.identity.id)) {
+            one.identity.id = name;
+        }
+        if !known.insert(one.identity.clone()) {
+            problems.push(one.place.problem(format!("table \"{}\" is declared twice", one.identity.text())));
+        }
+    }
+    if problems.is_empty() { Ok(declared) } else { Err(invalid(problems)) }
+}
+
+/// The one thing of the file that has an etag.
+fn only_resource(declared: &[Declaration]) -> Result<(Resource<'_>, &str)> {
+    let resource = |one: &Identity| match one.kind {
+        Kind::Llm => Some(Resource::Service(ServiceKind::Llm)),
+        Kind::Embedder => Some(Resource::Service(ServiceKind::Embedder)),
+        Kind::Reranker => Some(Resource::Service(ServiceKind::Reranker)),
+        Kind::Extractor => Some(Resource::Service(ServiceKind::Extractor)),
+        Kind::VectorDb => Some(Resource::VectorDb),
+        Kind::KnowledgeBase | Kind::Memory => Some(Resource::KnowledgeBase),
+        _ => None,
+    };
+    let mut found =
+        declared.iter().filter_map(|one| Some((resource(&one.identity)?, one.identity.id.as_str())));
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        _ => Err(Error::Argument {
+            argument: "if_match",
+            problem: "the file must declare exactly one embedder, vector database, knowledge base, memory, \
+                      chat model, reranker or extractor"
+                .into(),
+        }),
+    }
+}
+
 fn invalid(mut problems: Vec<Problem>) -> Error {
     problems.sort();
     Error::configuration("the file", problems.iter().map(Problem::to_string).collect())
@@ -72,6 +118,7 @@ fn apply_all(declared: &[Declaration], prune: bool) -> Result<Vec<Applied>> {
     let before: Stored = in_order.iter().cloned().collect();
     let mut problems = Vec::new();
     let mut failed: BTreeSet<Identity> = BTreeSet::new();
+    let mut objects: HashMap<&Identity, PutObjects> = HashMap::new();
     for declaration in declared {
         check_interrupts();
         if needed(declaration).iter().any(|needed| failed.contains(needed)) {
@@ -80,7 +127,12 @@ fn apply_all(declared: &[Declaration], prune: bool) -> Result<Vec<Applied>> {
         }
         let properties = completed(declaration, declared);
         let known = before.get(&declaration.identity);
-        let made = in_subtransaction_with_detail(|| make(&declaration.identity, &properties, known));
+        let identity = &declaration.identity;
+        let made = in_subtransaction_with_detail(|| match (identity.kind, properties.get("objects")) {
+            (Kind::Objects, Some(given)) => put_objects(&identity.of, given).map(Some),
+            _ => make(identity, &properties, known).map(|()| None),
+        });
+        objects.extend(made.as_ref().ok().cloned().flatten().map(|put| (identity, put)));
         if let Err((error, detail)) = made {
             if is_cancel(&error) {
                 return Err(error);
@@ -104,6 +156,9 @@ fn apply_all(declared: &[Declaration], prune: bool) -> Result<Vec<Applied>> {
     let after: Stored = all()?.into_iter().collect();
     let applied = declared.iter().map(|declaration| {
         let identity = declaration.identity.clone();
+        if let Some(put) = objects.get(&identity) {
+            return of_objects(identity, put);
+        }
         let (old, new) = (before.get(&identity), after.get(&identity));
         let action = match old {
             None => "created",
@@ -118,6 +173,20 @@ fn apply_all(declared: &[Declaration], prune: bool) -> Result<Vec<Applied>> {
         identity: identity.clone(),
     });
     Ok(applied.chain(pruned).collect())
+}
+
+/// What became of the objects of an agent.
+fn of_objects(identity: Identity, put: &PutObjects) -> Applied {
+    let PutObjects { added, updated, skipped, deleted } = *put;
+    let action = match (updated + skipped + deleted, added + updated + deleted) {
+        (0, _) => "created",
+        (_, 0) => "unchanged",
+        _ => "changed",
+    };
+    let counts = [("-", "deleted", deleted), ("+", "added", added), ("+", "updated", updated)];
+    let lines = counts.iter().filter(|(.., count)| *count > 0);
+    let lines: Vec<String> = lines.map(|(sign, what, count)| format!("{sign} {what}: {count}")).collect();
+    Applied { identity, action, difference: lines.join("\n") }
 }
 
 /// What has to be there before a thing can be made.
@@ -145,10 +214,10 @@ fn completed(declaration: &Declaration, declared: &[Declaration]) -> Map<String,
         });
         let embedder = user.map(|user| {
             let named = user.properties.get("embedder").and_then(Value::as_str).map(str::to_string);
-            named.unwrap_or_else(settings::default_embedder)
+            named.map_or_else(default_embedder, Ok)
         });
         let found = |embedder: String| txn::with_latest_snapshot(|| services::find_embedder(&embedder));
-        let found = embedder.and_then(|embedder| found(embedder).ok().flatten());
+        let found = embedder.and_then(|embedder| found(embedder.ok()?).ok().flatten());
         if let Some(embedder) = found {
             properties.insert("dimension".into(), json!(embedder.dimension));
         }
@@ -173,26 +242,21 @@ fn located(declaration: &Declaration, error: &Error, detail: Option<String>) -> 
 /// Bindings of knowledge bases that do not exist. They would never be asked.
 fn dangling(declared: &[Declaration], failed: &BTreeSet<Identity>) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
-    let workflows: BTreeSet<&str> = declared
-        .iter()
-        .filter(|one| one.identity.kind == Kind::KnowledgeBase)
-        .filter_map(|one| one.identity.id.strip_prefix("workflow:")?.split_once('/'))
-        .map(|(workflow, _)| workflow)
-        .collect();
+    // The scopes that have a knowledge base of their own under a name. A task or agent may be of any
+    // workflow, and a workflow may have any tasks and agents.
+    let mut scopes: HashMap<&str, Vec<&str>> = HashMap::new();
+    for one in declared.iter().filter(|one| one.identity.kind == Kind::KnowledgeBase) {
+        if let Some((scope, name)) = one.identity.id.split_once('/') {
+            scopes.entry(name).or_default().push(scope);
+        }
+    }
     for one in
         declared.iter().filter(|one| one.identity.kind == Kind::Binding && !failed.contains(&one.identity))
     {
-        let id = &one.identity.id;
-        let own = match one.identity.of.as_str() {
-            "project" => Vec::new(),
-            scope => match scope.strip_prefix("workflow:") {
-                Some(workflow) => vec![workflow],
-                // A task or agent may be of any workflow.
-                None => workflows.iter().copied().collect(),
-            },
-        };
-        let ids: Vec<String> =
-            own.iter().map(|workflow| format!("workflow:{workflow}/{id}")).chain([id.clone()]).collect();
+        let (id, of) = (&one.identity.id, one.identity.of.as_str());
+        let own = scopes.get(id.as_str()).into_iter().flatten().copied().chain([of]);
+        let own = own.filter(|_| of != "project");
+        let ids: Vec<String> = own.map(|scope| format!("{scope}/{id}")).chain([id.clone()]).collect();
         let is_failed = ids.iter().any(|id| failed.contains(&Identity::new(Kind::KnowledgeBase, "", id)));
         if !is_failed && knowledge_bases::readable(&ids)?.is_empty() {
             problems.push(one.place.problem(format!(
@@ -213,7 +277,7 @@ fn superfluous<'a>(declared: &[Declaration], there: impl Iterator<Item = &'a Ide
     there
         .filter(|identity| !known.contains(identity))
         .filter(|identity| match identity.kind {
-            Kind::MetadataIndex | Kind::Source | Kind::Share => {
+            Kind::MetadataIndex | Kind::Source | Kind::Share | Kind::Table => {
                 identity.owners().iter().any(|owner| known.contains(owner))
             }
             Kind::Binding => scopes.contains(identity.of.as_str()),

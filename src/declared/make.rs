@@ -1,7 +1,9 @@
 //! Makes, changes and drops one thing, by the SQL function for it.
 
-use super::sql::functions::call;
+use super::sql::functions::{attach_table, call};
+use super::sql::stored;
 use crate::pg::subtransaction::in_subtransaction;
+use crate::pg::txn;
 use kb_declared::declaration::{Identity, Kind};
 use kb_types::error::{Error, Result};
 use serde_json::{Map, Value, json};
@@ -76,6 +78,8 @@ pub fn make(identity: &Identity, declared: &Properties, before: Option<&Properti
             call("alter_source", &arguments)
         }
         Kind::Share => call("share", &[("kb_id", &of), ("tenant", &id)]),
+        Kind::Table => attach(identity, declared, before),
+        Kind::Objects => Ok(()),
         // These two functions replace the whole, so they are also given what the file does not name.
         Kind::Binding | Kind::Quota => {
             let mut whole = before.cloned().unwrap_or_default();
@@ -91,6 +95,28 @@ pub fn make(identity: &Identity, declared: &Properties, before: Option<&Properti
             call("bind", &arguments)
         }
     }
+}
+
+/// An attached table is read again only if it is attached otherwise than before.
+fn attach(identity: &Identity, declared: &Properties, before: Option<&Properties>) -> Result<()> {
+    let Identity { of, id, .. } = identity;
+    let mut whole = before.cloned().unwrap_or_default();
+    whole.extend(declared.clone());
+    if before.is_none() {
+        return attach_table(of, id, &whole);
+    }
+    let mut is_same = false;
+    let attached = in_subtransaction(|| {
+        attach_table(of, id, &whole)?;
+        let after =
+            txn::with_latest_snapshot(stored::tables)?.into_iter().find(|(table, _)| table == identity);
+        is_same = after.as_ref().map(|(_, after)| after) == before;
+        match is_same {
+            true => Err(Error::State { problem: "it is the same".into(), hint: String::new() }),
+            false => Ok(()),
+        }
+    });
+    if is_same { Ok(()) } else { attached }
 }
 
 /// A memory is a knowledge base with settings of its own, which two functions change.
@@ -146,6 +172,9 @@ pub fn unmake(identity: &Identity, before: &Properties) -> Result<()> {
         }
         Kind::Source => call("drop_source", &[("kb_id", &of), ("name", &id)]),
         Kind::Share => call("unshare", &[("kb_id", &of), ("tenant", &id)]),
+        Kind::Table => call("detach_table", &[("kb_id", &of), ("relation", &id)]),
+        // They are the documents of their knowledge base.
+        Kind::Objects => Ok(()),
         Kind::Binding => call("unbind", &[("scope", &of), ("id_ref", &id)]),
         Kind::Quota => call("set_quota", &[("tenant", &id)]),
     }

@@ -1,7 +1,7 @@
 //! kb.chunk: what a chunking setting does to a text.
 
 use crate::models::embed;
-use crate::models::services;
+use crate::models::{default_embedder, services};
 use crate::pg::report;
 use crate::settings;
 use kb_text as ingest;
@@ -17,8 +17,7 @@ use serde_json::Value;
 
 /// The chunks of a text that an embedder (the default one for None) would be given.
 pub fn chunk(text: &str, chunking: &Value, embedder: Option<&str>, content_type: &str) -> Result<Vec<Chunk>> {
-    let embedder =
-        services::embedder(embedder.map_or_else(settings::default_embedder, str::to_string).as_str())?;
+    let embedder = services::embedder(&embedder.map_or_else(default_embedder, |id| Ok(id.to_string()))?)?;
     let dir = settings::model_dir();
     let chunking = Chunking::parse(chunking, max_content_tokens(&embedder, &dir)?)
         .map_err(|problems| Error::configuration("chunking", problems))?;

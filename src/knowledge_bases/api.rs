@@ -4,7 +4,7 @@ use crate::knowledge_bases::knowledge_base_settings::WantedKnowledgeBase;
 use crate::pg::function_arguments::{json, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
-
+use crate::resources::{self, Resource};
 use kb_types::error::Error;
 use kb_types::named::Named;
 use kb_types::row_states::RunStrategy;
@@ -48,9 +48,11 @@ fn alter_knowledge_base(
     preprocess: default!(Option<Jsonb>, "NULL"),
     retrieval: default!(Option<Jsonb>, "NULL"),
     metadata: default!(Option<Jsonb>, "NULL"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<(), ErrorReport> {
     reported(|| {
         let id = required("id", id)?;
+        resources::check(Resource::KnowledgeBase, id, if_match)?;
         let wanted = WantedKnowledgeBase {
             embedder: embedder.map(str::to_string),
             vector_db: None,
@@ -65,8 +67,15 @@ fn alter_knowledge_base(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_knowledge_base(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| crate::knowledge_bases::drop_knowledge_base::drop_knowledge_base(required("id", id)?))
+fn drop_knowledge_base(
+    id: Option<&str>,
+    if_match: default!(Option<&str>, "NULL"),
+) -> Result<(), ErrorReport> {
+    reported(|| {
+        let id = required("id", id)?;
+        resources::check(Resource::KnowledgeBase, id, if_match)?;
+        crate::knowledge_bases::drop_knowledge_base::drop_knowledge_base(id)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -1,7 +1,7 @@
 //! The settings of a knowledge base: checked, and completed with defaults.
 
 use crate::builds::knowledge_bases::KnowledgeBase;
-use crate::models::services;
+use crate::models::{default_embedder, services};
 use crate::settings;
 use crate::sql::server_catalogs;
 use crate::vectors::vector_dbs;
@@ -27,7 +27,7 @@ pub struct WantedKnowledgeBase {
 pub fn check(id: &str, tenant_id: String, wanted: WantedKnowledgeBase) -> Result<KnowledgeBase> {
     let mut problems = Vec::new();
     problems.extend(id::problem(id, id::MAX_BYTES).map(|problem| format!("id: {problem}")));
-    let embedder_id = wanted.embedder.unwrap_or_else(settings::default_embedder);
+    let embedder_id = wanted.embedder.map_or_else(default_embedder, Ok)?;
     let embedder = services::find_embedder(&embedder_id)?;
     if embedder.is_none() {
         problems.push(format!("embedder: \"{embedder_id}\" does not exist"));

@@ -6,6 +6,7 @@ use crate::pg::function_arguments::{elements, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::{hidden, reported};
 use crate::pg::vector::Vector;
+use crate::resources::{self, Resource};
 use kb_types::error::Error;
 use kb_types::{Embedder, EmbedderConfig, Kind, ServiceKind};
 use pgrx::pg_sys::panic::ErrorReport;
@@ -46,8 +47,27 @@ fn create(kind: ServiceKind, id: Option<&str>, given: ServiceArgs) -> Result<(),
     })
 }
 
-fn alter(kind: ServiceKind, id: Option<&str>, given: ServiceArgs) -> Result<(), ErrorReport> {
-    reported(|| hidden(|| define::alter(kind, required("id", id)?, given.wanted()?)))
+/// A caller gives an id, and the etag that the service must have.
+fn alter(
+    kind: ServiceKind,
+    (id, if_match): (Option<&str>, Option<&str>),
+    given: ServiceArgs,
+) -> Result<(), ErrorReport> {
+    reported(|| {
+        hidden(|| {
+            let id = required("id", id)?;
+            resources::check(Resource::Service(kind), id, if_match)?;
+            define::alter(kind, id, given.wanted()?)
+        })
+    })
+}
+
+fn drop_service(kind: ServiceKind, id: Option<&str>, if_match: Option<&str>) -> Result<(), ErrorReport> {
+    reported(|| {
+        let id = required("id", id)?;
+        resources::check(Resource::Service(kind), id, if_match)?;
+        define::drop(kind, id)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -119,10 +139,11 @@ fn alter_embedder(
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<(), ErrorReport> {
     alter(
         ServiceKind::Embedder,
-        id,
+        (id, if_match),
         ServiceArgs { model, dimension, base_url, secret, config, ..ServiceArgs::default() },
     )
 }
@@ -134,10 +155,11 @@ fn alter_reranker(
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<(), ErrorReport> {
     alter(
         ServiceKind::Reranker,
-        id,
+        (id, if_match),
         ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() },
     )
 }
@@ -149,8 +171,13 @@ fn alter_llm(
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<(), ErrorReport> {
-    alter(ServiceKind::Llm, id, ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() })
+    alter(
+        ServiceKind::Llm,
+        (id, if_match),
+        ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() },
+    )
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
@@ -160,32 +187,33 @@ fn alter_extractor(
     base_url: default!(Option<&str>, "NULL"),
     secret: default!(Option<&str>, "NULL"),
     config: default!(Option<Jsonb>, "NULL"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<(), ErrorReport> {
     alter(
         ServiceKind::Extractor,
-        id,
+        (id, if_match),
         ServiceArgs { model, base_url, secret, config, ..ServiceArgs::default() },
     )
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_embedder(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| define::drop(ServiceKind::Embedder, required("id", id)?))
+fn drop_embedder(id: Option<&str>, if_match: default!(Option<&str>, "NULL")) -> Result<(), ErrorReport> {
+    drop_service(ServiceKind::Embedder, id, if_match)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_reranker(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| define::drop(ServiceKind::Reranker, required("id", id)?))
+fn drop_reranker(id: Option<&str>, if_match: default!(Option<&str>, "NULL")) -> Result<(), ErrorReport> {
+    drop_service(ServiceKind::Reranker, id, if_match)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_llm(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| define::drop(ServiceKind::Llm, required("id", id)?))
+fn drop_llm(id: Option<&str>, if_match: default!(Option<&str>, "NULL")) -> Result<(), ErrorReport> {
+    drop_service(ServiceKind::Llm, id, if_match)
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_extractor(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| define::drop(ServiceKind::Extractor, required("id", id)?))
+fn drop_extractor(id: Option<&str>, if_match: default!(Option<&str>, "NULL")) -> Result<(), ErrorReport> {
+    drop_service(ServiceKind::Extractor, id, if_match)
 }
 
 #[pg_extern(volatile, parallel_restricted)]
@@ -272,6 +300,11 @@ fn embed(
         let vectors = embedding::embed(embedder, &texts, kind)?;
         Ok(SetOfIterator::new(vectors.into_iter().map(Vector)))
     })
+}
+
+#[pg_extern(stable, parallel_restricted)]
+fn default_embedder() -> Result<String, ErrorReport> {
+    reported(super::default_embedder)
 }
 
 #[pg_extern(stable, parallel_restricted)]

@@ -1,7 +1,7 @@
 //! Embedding and counting the tokens of texts.
 
-use super::embedder_access;
 use super::sql::services;
+use super::{default_embedder, embedder_access};
 use crate::gateway::client;
 use crate::settings;
 use crate::tenants::bindings;
@@ -24,7 +24,7 @@ pub fn embed(embedder: &str, texts: &[String], kind: Kind) -> Result<Vec<Vec<f32
 
 /// Counts the tokens of a text with the tokenizer of an embedder. None is the default embedder.
 pub fn count_tokens(text: &str, embedder: Option<&str>) -> Result<u32> {
-    let id = embedder.map_or_else(settings::default_embedder, str::to_string);
+    let id = embedder.map_or_else(default_embedder, |id| Ok(id.to_string()))?;
     let texts = vec![text.to_string()];
     let counts = client::count_tokens(&services::embedder(&id)?, texts, settings::gateway_timeout())?;
     Ok(counts.into_iter().sum())

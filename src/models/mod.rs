@@ -6,6 +6,7 @@ mod access;
 mod api;
 pub mod ask;
 mod check;
+mod default_embedder;
 mod define;
 mod embed;
 mod secrets;
@@ -14,5 +15,6 @@ mod sql;
 pub mod upkeep;
 
 pub use access::{access, acknowledge_restore, embedder_access, source_access};
+pub use default_embedder::default_embedder;
 pub use embed::embed;
 pub use sql::{origins, services, usage};

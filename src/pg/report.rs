@@ -8,7 +8,42 @@ use pgrx::pg_sys::{self, errcodes::PgSqlErrorCode};
 
 /// Does the work of an SQL function, and turns its error into one of PostgreSQL.
 pub fn reported<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, ErrorReport> {
-    work().map_err(report)
+    work().map_err(|error| {
+        if matches!(error, Error::Stale { .. }) {
+            set_own_code(error.sqlstate());
+        }
+        report(error)
+    })
+}
+
+unsafe extern "C-unwind" {
+    /// Sets the SQLSTATE of the error that is being reported (elog.c).
+    safe fn errcode(packed: std::ffi::c_int) -> std::ffi::c_int;
+}
+
+/// Called by PostgreSQL while it reports an error. The argument is the packed SQLSTATE itself.
+unsafe extern "C-unwind" fn set_code(code: *mut std::ffi::c_void) {
+    errcode(code.addr() as i32);
+}
+
+/// Gives the error that is about to be raised an SQLSTATE that PostgreSQL does not know. The errors of pgrx can
+/// only have PostgreSQL's, so a callback for CONTEXT lines, which may change the error that is reported, sets
+/// this one.
+fn set_own_code(sqlstate: &str) {
+    // SAFETY: the callback lives in the memory of the transaction that the error aborts, and PostgreSQL
+    // removes it from the list, as all others, where it catches the error: it sets the head of the list to
+    // what it was there.
+    unsafe {
+        let size = size_of::<pg_sys::ErrorContextCallback>();
+        let callback: *mut pg_sys::ErrorContextCallback =
+            pg_sys::MemoryContextAlloc(pg_sys::TopTransactionContext, size).cast();
+        *callback = pg_sys::ErrorContextCallback {
+            previous: pg_sys::error_context_stack,
+            callback: Some(set_code),
+            arg: std::ptr::without_provenance_mut(packed(sqlstate) as usize),
+        };
+        pg_sys::error_context_stack = callback;
+    }
 }
 
 /// An error in PostgreSQL's form.
@@ -26,11 +61,14 @@ pub fn report(error: Error) -> ErrorReport {
 }
 
 /// The packed form of an SQLSTATE: six bits for each of its five characters (MAKE_SQLSTATE).
-fn code(sqlstate: &str) -> PgSqlErrorCode {
-    let packed = sqlstate.bytes().take(5).enumerate().fold(0i32, |packed, (i, byte)| {
+fn packed(sqlstate: &str) -> i32 {
+    sqlstate.bytes().take(5).enumerate().fold(0i32, |packed, (i, byte)| {
         packed | ((i32::from(byte).wrapping_sub(i32::from(b'0')) & 0x3f) << (6 * i))
-    });
-    PgSqlErrorCode::from(packed)
+    })
+}
+
+fn code(sqlstate: &str) -> PgSqlErrorCode {
+    PgSqlErrorCode::from(packed(sqlstate))
 }
 
 fn unpack(code: PgSqlErrorCode) -> String {

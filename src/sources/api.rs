@@ -3,6 +3,7 @@
 use crate::pg::function_arguments::{required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::{hidden, reported};
+use crate::resources::{self, Resource};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
@@ -49,9 +50,15 @@ fn import_files(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn alter_source(kb_id: Option<&str>, name: Option<&str>, config: Option<Jsonb>) -> Result<(), ErrorReport> {
+fn alter_source(
+    kb_id: Option<&str>,
+    name: Option<&str>,
+    config: Option<Jsonb>,
+    if_match: default!(Option<&str>, "NULL"),
+) -> Result<(), ErrorReport> {
     let alter = || {
         let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
+        resources::check(Resource::Source(kb_id), name, if_match)?;
         let config = required("config", value("config", config)?)?;
         crate::sources::create_source::alter_source(kb_id, name, &config)
     };
@@ -63,9 +70,11 @@ fn drop_source(
     kb_id: Option<&str>,
     name: Option<&str>,
     delete_documents: default!(Option<bool>, "true"),
+    if_match: default!(Option<&str>, "NULL"),
 ) -> Result<i64, ErrorReport> {
     reported(|| {
         let (kb_id, name) = (required("kb_id", kb_id)?, required("name", name)?);
+        resources::check(Resource::Source(kb_id), name, if_match)?;
         let delete_documents = required("delete_documents", delete_documents)?;
         crate::sources::drop_source::drop_source(kb_id, name, delete_documents)
     })

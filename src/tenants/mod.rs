@@ -7,4 +7,5 @@ mod set_quota;
 mod sql;
 pub mod upkeep;
 
+pub use sql::meant::Meant;
 pub use sql::{bindings, quotas, shares};

@@ -4,6 +4,7 @@ use crate::pg::function_arguments::{elements, required, value};
 use crate::pg::json::Jsonb;
 use crate::pg::report::reported;
 use crate::pg::uuid::from_pg;
+use crate::resources::{self, Resource};
 use crate::vectors::{create_vector_db, sql};
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -39,8 +40,12 @@ fn create_vector_db(
 }
 
 #[pg_extern(volatile, parallel_unsafe)]
-fn drop_vector_db(id: Option<&str>) -> Result<(), ErrorReport> {
-    reported(|| create_vector_db::drop_vector_db(required("id", id)?))
+fn drop_vector_db(id: Option<&str>, if_match: default!(Option<&str>, "NULL")) -> Result<(), ErrorReport> {
+    reported(|| {
+        let id = required("id", id)?;
+        resources::check(Resource::VectorDb, id, if_match)?;
+        create_vector_db::drop_vector_db(id)
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe)]

@@ -91,7 +91,7 @@ fn four_scopes_are_merged_by_name_in_the_order_of_first_appearance() {
         ("SELECT kb.resolve_bindings(ARRAY[NULL])", "22023", "NULL"),
         ("SELECT kb.resolve_bindings(NULL)", "22004", "scopes"),
         ("SELECT kb.bind('x', ' ', 0, 'NaN', 0, repeat('x', 20000), '', '[1]')", "22023", "scope: "),
-        ("SELECT kb.bind('project', 'workflow:w/x')", "22023", "without its workflow"),
+        ("SELECT kb.bind('project', 'workflow:w/x')", "22023", "without the workflow"),
         ("SELECT kb.unbind('x', 'y')", "22023", "scope"),
     ] {
         let fault = db.refused(call, code);
@@ -319,4 +319,24 @@ fn a_tenant_has_at_most_a_thousand_bindings_and_a_call_asks_at_most_a_hundred() 
     db.run("SELECT kb.bind('agent:' || n, 'k') FROM generate_series(102, 1000) n");
     db.refused("SELECT kb.bind('project', 'more')", "55000");
     db.run("SELECT kb.bind('project', 'k1', replace => true); SELECT kb.unbind('project', 'k2'); SELECT kb.bind('project', 'more')");
+}
+
+#[test]
+fn the_own_knowledge_base_of_the_narrowest_scope_is_meant() {
+    let (_cluster, mut db) = crate::connected!();
+    db.run("SELECT kb.bind('project', 'notes')");
+    for id in ["", "workflow:support/", "task:triage/", "agent:helper/"] {
+        db.run(&format!("SELECT kb.create_knowledge_base('{id}notes', 'hash')"));
+        assert_eq!(resolved(&mut db, ALL), [format!("notes {id}notes")]);
+        assert_eq!(resolved(&mut db, "{project,agent:other,task:other}"), ["notes notes"]);
+    }
+    // What the knowledge base says holds where no binding says otherwise.
+    db.run(
+        r#"SELECT kb.alter_knowledge_base('agent:helper/notes', retrieval => '{"inject_as": "own_notes"}')"#,
+    );
+    let name = format!("SELECT inject_as FROM kb.resolve_bindings('{ALL}')");
+    assert_eq!(db.one::<String>(&name), "own_notes");
+    db.run("SELECT kb.bind('task:triage', 'notes', inject_as => 'notes_of_task')");
+    assert_eq!(db.one::<String>(&name), "notes_of_task");
+    db.refused(r#"SELECT * FROM kb.query('notes', 'x', options => '{"inject_as": "x"}')"#, "22023");
 }

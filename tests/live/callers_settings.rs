@@ -84,7 +84,7 @@ fn made(db: &mut Db, kb: &str) -> Vec<String> {
     let table = vector_table(db, kb);
     let name = table.trim_start_matches("kb.");
     let mut made = db.all::<String>(&format!(
-        "SELECT to_jsonb(k) - '{{kb_no,id,etag,created_at,updated_at}}'::text[] || '{{}}' || (to_jsonb(b)
+        "SELECT to_jsonb(k) - '{{kb_no,id,created_at,updated_at}}'::text[] || '{{}}' || (to_jsonb(b)
              - '{{build_no,kb_no,table_name,created_at,run_no}}'::text[]) || '{{}}'::jsonb #>> '{{}}'
          FROM kb.knowledge_bases k JOIN kb.builds b USING (kb_no) WHERE k.id = '{kb}'
          UNION ALL

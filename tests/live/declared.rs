@@ -118,7 +118,8 @@ fn a_file_of_another_system_is_made_and_made_again_without_a_change() {
     let chunking: String =
         db.one("SELECT chunking ->> 'size' FROM kb.knowledge_bases WHERE id = 'support_docs'");
     assert_eq!(chunking, "800");
-    let etags = "SELECT string_agg(etag, ' ' ORDER BY kb_no) FROM kb.knowledge_bases";
+    let etags =
+        "SELECT string_agg(kb.get_knowledge_base(id) ->> 'etag', ' ' ORDER BY kb_no) FROM kb.knowledge_bases";
     let before: String = db.one(etags);
     let again = apply(&mut db, PROJECT, "");
     assert_eq!(again, made.iter().map(|row| row.replace("created", "unchanged")).collect::<Vec<_>>());
@@ -364,4 +365,169 @@ fn a_large_file_is_applied_and_one_that_is_too_large_or_too_deep_is_refused() {
     ] {
         db.refused(&format!("SELECT kb.apply($yaml${hostile}$yaml$)"), "22023");
     }
+}
+
+/// A knowledge base of rows, and an agent that knows objects.
+const TABLES: &str = r#"
+knowledge_bases:
+  - id: articles
+    embedder: hash
+    retrieval: {inject_as: articles}
+    tables:
+      - table: public."Articles"
+        content: [title, body]
+        published_when: published
+        metadata: [year]
+        title: title
+      - table: public.notes
+        content: "{{head}}: {{body}}"
+        json_fields: {include: ["$.text"]}
+        replicated: true
+agents:
+  - name: TravelAgent
+    model: openai/gpt-4o
+    knowledge_bases:
+      - {id: knowledge, embedder: hash}
+    knowledge:
+      - cityName: Seoul
+        aliases: Seoul, SEOUL, KOR, Korea
+        info: Capital city of South Korea
+      - cityName: Tokyo
+        info: Capital city of Japan
+      - {id: articles, top_k: 2}
+"#;
+
+fn tables(db: &mut Db) {
+    db.run(
+        "CREATE TABLE public.\"Articles\" (id int PRIMARY KEY, title text, body text, published boolean, year int);
+         CREATE TABLE public.notes (id int PRIMARY KEY, head text, body jsonb);
+         INSERT INTO public.\"Articles\" SELECT i, 'Title', 'Body ' || i, i % 2 = 0, 2000 + i FROM generate_series(1, 20) i",
+    );
+}
+
+#[test]
+fn tables_and_what_agents_know_are_declared_and_read_again_only_if_they_changed() {
+    let (_cluster, mut db) = crate::connected!();
+    tables(&mut db);
+    let made = apply(&mut db, TABLES, "");
+    assert_eq!(
+        made,
+        [
+            "knowledge_base articles created",
+            "knowledge_base agent:TravelAgent/knowledge created",
+            "table articles/public.\"Articles\" created",
+            "table articles/public.notes created",
+            "binding agent:TravelAgent/articles created",
+            "binding agent:TravelAgent/knowledge created",
+            "objects agent:TravelAgent/knowledge created",
+        ]
+    );
+    db.wait("articles");
+    db.wait("agent:TravelAgent/knowledge");
+    assert_eq!(db.count("kb.documents WHERE kb_id = 'articles'"), 10);
+    // The agent is given both, each under the name of its knowledge base or of its binding.
+    let bound = "SELECT concat_ws(' ', kb_id, inject_as) FROM kb.resolve_bindings('{agent:TravelAgent}')";
+    assert_eq!(db.all::<String>(bound), ["articles articles", "agent:TravelAgent/knowledge"]);
+    let known = "SELECT kb.relevant('agent:TravelAgent/knowledge', 'Tokyo', 1)::text";
+    assert!(db.one::<String>(known).contains("Capital city of Japan"));
+    // Nothing is attached or put again.
+    let state = "SELECT string_agg(s.xmin::text || s.config::text, ' ' ORDER BY source_no) FROM kb.sources s";
+    let before: String = db.one(state);
+    let again = apply(&mut db, TABLES, "");
+    assert!(again.iter().all(|row| row.ends_with("unchanged")), "{again:?}");
+    assert_eq!(db.one::<String>(state), before);
+    let exported: String = db.one("SELECT kb.export()");
+    let unchanged = apply(&mut db, &exported, ", prune => true");
+    assert!(unchanged.iter().all(|row| row.ends_with("unchanged")) && unchanged.len() == 6, "{unchanged:?}");
+    // What the list no longer has, the agent no longer knows.
+    let less = TABLES
+        .replace("cityName: Tokyo\n        info: Capital city of Japan", "cityName: Busan")
+        .replace("[title, body]", "body");
+    let rows = apply(&mut db, &less, "");
+    assert_eq!(rows[2], "table articles/public.\"Articles\" changed");
+    assert_eq!(rows[6], "objects agent:TravelAgent/knowledge changed");
+    db.wait("agent:TravelAgent/knowledge");
+    let names = "SELECT string_agg(metadata ->> 'cityName', ' ' ORDER BY 1) FROM kb.documents WHERE kb_id LIKE 'agent%'";
+    assert_eq!(db.one::<String>(names).len(), "Busan Seoul".len());
+    // A table that is not declared is detached where tables are pruned.
+    let one = less.split("      - table: public.notes").next().unwrap().to_string();
+    let rows = apply(&mut db, &one, ", prune => true");
+    assert!(rows.contains(&"table articles/public.notes pruned".to_string()), "{rows:?}");
+    assert_eq!(db.count("kb.sources"), 1);
+}
+
+#[test]
+fn problems_of_tables_and_objects_have_their_places_and_undo_everything() {
+    let (_cluster, mut db) = crate::connected!();
+    tables(&mut db);
+    for (from, to, problem) in [
+        ("public.notes", "notes", "line 12, column 9: table \"notes\" must be named with its schema"),
+        (
+            "public.notes",
+            "public.none",
+            "line 12, column 9: table \"articles/public.none\": relation \"public.none\" does not exist",
+        ),
+        (
+            "public.notes",
+            "public.\"Articles\"",
+            "line 12, column 9: table \"articles/public.\"Articles\"\" is declared twice",
+        ),
+        (
+            "metadata: [year]",
+            "metadata: [colour]",
+            "line 10, column 9: table \"articles/public.\"Articles\"\": metadata: column \"colour\" does not exist",
+        ),
+        (
+            "published_when: published",
+            "published_when: now() > '2020-01-01'",
+            "published_when: it calls a function that is not IMMUTABLE",
+        ),
+        ("replicated: true", "replicated: 7", "replicated must be true or false"),
+        ("info: Capital city of Japan", "external_id: ' '", "its id must not be empty"),
+    ] {
+        assert!(TABLES.contains(from));
+        let yaml = TABLES.replace(from, to);
+        let fault = db.refused(&format!("SELECT kb.apply($yaml${yaml}$yaml$)"), "22023");
+        assert!(detail(&fault).contains(problem), "{to}: {}", detail(&fault));
+        assert_eq!(things(&mut db), 0);
+    }
+}
+
+#[test]
+fn a_file_is_applied_only_if_its_resource_is_what_was_read() {
+    let (_cluster, mut db) = crate::connected!();
+    let yaml = "knowledge_bases:\n  - {id: k, embedder: hash, description: One., shared_with: [acme]}\n";
+    apply(&mut db, yaml, "");
+    let etag = |db: &mut Db| db.one::<String>("SELECT kb.get_knowledge_base('k') ->> 'etag'");
+    let first = etag(&mut db);
+    let changed = yaml.replace("One.", "Two.");
+    let with = |etag: &str| format!(", if_match => '{etag}'");
+    assert_eq!(apply(&mut db, &changed, &with(&first))[0], "knowledge_base k changed");
+    let second = etag(&mut db);
+    assert_ne!(second, first);
+    let fault = db.fault(&format!("SELECT kb.apply($yaml${yaml}$yaml${})", with(&first)));
+    assert_eq!(fault.code, "KB412", "{}", fault.text);
+    assert_eq!(etag(&mut db), second);
+    let two = format!("{yaml}embedders:\n  - {{id: e, provider: hash}}\n");
+    db.refused(&format!("SELECT kb.apply($yaml${two}$yaml${})", with(&second)), "22023");
+}
+
+#[test]
+fn twice_the_file_costs_twice_as_much() {
+    let (_cluster, mut db) = crate::connected!();
+    let file = |count: usize| -> String {
+        let items: Vec<String> = (0..count)
+            .map(|n| format!("  - {{id: agent {n}, knowledge_bases: [{{id: own, embedder: hash}}], knowledge: [{{id: own}}]}}\n"))
+            .collect();
+        format!("agents:\n{}", items.concat())
+    };
+    let mut cost = |count: usize| {
+        db.run("BEGIN");
+        let buffers = db.buffers(&format!("count(*) FROM kb.apply($yaml${}$yaml$)", file(count)));
+        db.run("ROLLBACK");
+        buffers
+    };
+    cost(5);
+    let (one, two) = (cost(50), cost(100));
+    assert!(two < one * 5 / 2, "{one} {two}");
 }

@@ -65,6 +65,7 @@ mod reference;
 mod repeated;
 mod replace;
 mod rerank;
+mod resources;
 mod restart;
 mod restore;
 mod secrets;

@@ -178,13 +178,13 @@ fn segments_are_merged_and_none_is_searched_twice() {
 
 #[test]
 fn the_first_index_is_built_during_a_long_import_and_new_vectors_are_found() {
-    let cluster = crate::cluster!("kb.forced_tail = 20000");
+    let cluster = crate::cluster!("kb.forced_tail = 5000");
     let (mut db, mut other) = (cluster.connect(APP), cluster.connect(APP));
     db.run("SELECT kb.create_embedder('small', 'hash', 'hash', 16)");
     db.create_kb("k", "small", WHOLE);
     db.run(
         "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object(
-             'external_id', 'e' || i, 'content', 'number ' || i || ' of them') FROM generate_series(1, 60000) i))",
+             'external_id', 'e' || i, 'content', 'number ' || i || ' of them') FROM generate_series(1, 15000) i))",
     );
     let table = vector_table(&mut other, "k");
     until(LONG, "there is an index", || indexes(&mut other, &table).contains(&true));
@@ -192,7 +192,7 @@ fn the_first_index_is_built_during_a_long_import_and_new_vectors_are_found() {
     db.run_and_wait("k", "SELECT kb.put_document('k', 'late', 'Zebras and quasars.')");
     until(LONG, "little is left without an index", || state(&mut db).1 < 1000);
     assert_eq!(db.found("k", "Zebras and quasars.", 1), ["late"]);
-    assert_eq!(db.vectors("k"), 60_001);
+    assert_eq!(db.vectors("k"), 15_001);
 }
 
 #[test]

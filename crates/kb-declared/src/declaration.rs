@@ -18,7 +18,11 @@ pub enum Kind {
     MetadataIndex,
     Source,
     Share,
+    /// An attached table.
+    Table,
     Binding,
+    /// The objects that an agent knows, in a knowledge base of its own.
+    Objects,
     Quota,
 }
 
@@ -33,7 +37,9 @@ named!(Kind {
     MetadataIndex => "metadata_index",
     Source => "source",
     Share => "share",
+    Table => "table",
     Binding => "binding",
+    Objects => "objects",
     Quota => "quota",
 });
 
@@ -41,9 +47,11 @@ named!(Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     pub kind: Kind,
-    /// The knowledge base or memory of a source, share or metadata index; the scope of a binding; else ''.
+    /// The knowledge base or memory of a source, table, objects, share or metadata index; the scope of a
+    /// binding; else ''.
     pub of: String,
-    /// The tenant of a share or quota, the knowledge base of a binding, the key of a metadata index.
+    /// The tenant of a share or quota, the knowledge base of a binding, the key of a metadata index; '' for
+    /// objects.
     pub id: String,
 }
 
@@ -52,11 +60,11 @@ impl Identity {
         Identity { kind, of: of.into(), id: id.into() }
     }
 
-    /// The knowledge base or memory that has this source, metadata index or share, under either kind. Empty
-    /// for everything else.
+    /// The knowledge base or memory that has this source, table, metadata index, share or these objects,
+    /// under either kind. Empty for everything else.
     pub fn owners(&self) -> Vec<Identity> {
         match self.kind {
-            Kind::MetadataIndex | Kind::Source | Kind::Share => {
+            Kind::MetadataIndex | Kind::Source | Kind::Share | Kind::Table | Kind::Objects => {
                 [Kind::KnowledgeBase, Kind::Memory].map(|kind| Identity::new(kind, "", &self.of)).into()
             }
             _ => Vec::new(),
@@ -65,9 +73,10 @@ impl Identity {
 
     /// The identity in one text: `id`, or `of/id`.
     pub fn text(&self) -> String {
-        match self.of.as_str() {
-            "" => self.id.clone(),
-            of => format!("{of}/{}", self.id),
+        match (self.of.as_str(), self.id.as_str()) {
+            ("", id) => id.into(),
+            (of, "") => of.into(),
+            (of, id) => format!("{of}/{id}"),
         }
     }
 }

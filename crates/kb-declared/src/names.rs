@@ -7,7 +7,10 @@ pub enum Form {
     Text,
     WholeNumber,
     Number,
+    Boolean,
     Object,
+    /// A text, or a list of texts.
+    Texts,
     /// A reference to a key.
     Secret,
 }
@@ -76,6 +79,19 @@ const BINDING: &[Property] = &[
     property("inject_as", Form::Text),
     property("filter", Form::Object),
 ];
+/// What kb.attach_table takes.
+const TABLE: &[Property] = &[
+    property("content", Form::Texts),
+    property("published_when", Form::Text),
+    property("metadata", Form::Texts),
+    property("tenant", Form::Text),
+    property("title", Form::Text),
+    property("uri", Form::Text),
+    property("content_type", Form::Text),
+    property("replicated", Form::Boolean),
+    property("json_fields", Form::Object),
+    property("adopt", Form::Text),
+];
 const QUOTA: &[Property] = &[
     property("bytes", Form::WholeNumber),
     property("documents", Form::WholeNumber),
@@ -98,7 +114,8 @@ pub fn properties(kind: Kind) -> &'static [Property] {
         Kind::Memory => MEMORY,
         Kind::Binding => BINDING,
         Kind::Quota => QUOTA,
-        Kind::MetadataIndex | Kind::Source | Kind::Share => &[],
+        Kind::Table => TABLE,
+        Kind::MetadataIndex | Kind::Source | Kind::Share | Kind::Objects => &[],
     }
 }
 
@@ -113,6 +130,9 @@ pub const LISTS: &[(&str, Kind)] = &[
     ("memories", Kind::Memory),
     ("quotas", Kind::Quota),
 ];
+
+/// The name, within its agent, of the knowledge base that gets the objects that an agent knows.
+pub const OF_AGENT: &str = "knowledge";
 
 /// What a project's file says of itself, and kb has no use for.
 pub const OF_PROJECT: &[&str] = &["name", "version", "description", "author"];

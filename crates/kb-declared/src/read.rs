@@ -1,7 +1,7 @@
 //! Reads what a file declares. Every problem is reported with its place, all of them together.
 
 use crate::declaration::{Declaration, Identity, Kind};
-use crate::names::{Form, LISTS, OF_PROJECT, Property, properties};
+use crate::names::{Form, LISTS, OF_AGENT, OF_PROJECT, Property, properties};
 use crate::places::{Place, Problem};
 use crate::secret;
 use crate::tree::{self, Member, Node, Tree};
@@ -98,12 +98,9 @@ impl Reader {
             let Some(list) = item.take(&[name], &mut self.problems) else { continue };
             self.each(list, |reader, mut item| {
                 let Some((id, _)) = reader.name(&mut item, &["id", "name"]) else { return };
-                reader.knowledge(&mut item, &format!("{level}:{id}"));
-                if let Some(own) = item.take(&["knowledge_bases"], &mut reader.problems) {
-                    let problem =
-                        "only a project or a workflow has knowledge bases; bind one with \"knowledge\"";
-                    reader.problems.push(own.place.problem(problem));
-                }
+                let scope = format!("{level}:{id}");
+                reader.own_knowledge_bases(&mut item, &scope);
+                reader.knowledge(&mut item, &scope);
             });
         }
     }
@@ -112,23 +109,49 @@ impl Reader {
     fn workflow(&mut self, mut item: Item) {
         let Some((id, _)) = self.name(&mut item, &["id"]) else { return };
         let scope = format!("workflow:{id}");
-        if let Some(list) = item.take(&["knowledge_bases"], &mut self.problems) {
-            self.each(list, |reader, item| {
-                reader.knowledge_base(Kind::KnowledgeBase, &format!("{scope}/"), item)
-            });
-        }
+        self.own_knowledge_bases(&mut item, &scope);
         self.knowledge(&mut item, &scope);
         self.tasks_and_agents(&mut item);
     }
 
-    /// The bindings of a scope.
+    /// The knowledge bases that only a workflow, task or agent knows under their name.
+    fn own_knowledge_bases(&mut self, item: &mut Item, scope: &str) {
+        let Some(list) = item.take(&["knowledge_bases"], &mut self.problems) else { return };
+        self.each(list, |reader, item| {
+            reader.knowledge_base(Kind::KnowledgeBase, &format!("{scope}/"), item);
+        });
+    }
+
+    /// The bindings of a scope. An agent may also have objects there, which have neither id nor id_ref.
     fn knowledge(&mut self, item: &mut Item, scope: &str) {
         let Some(list) = item.take(&["knowledge"], &mut self.problems) else { return };
+        let is_agent = scope.starts_with("agent:");
+        let mut objects = Vec::new();
         self.each(list, |reader, mut item| {
             let place = item.place;
+            let is_name = |member: &&Member| ["id", "id_ref"].contains(&member.name.as_str());
+            if is_agent && !item.rest.is_empty() && !item.rest.iter().any(is_name) {
+                let members = item.rest.iter().map(|member| (member.name.clone(), member.node.to_json()));
+                objects.push(Value::Object(members.collect()));
+                return;
+            }
             let Some((id, _)) = reader.name(&mut item, &["id", "id_ref"]) else { return };
             reader.declare(Identity::new(Kind::Binding, scope, id), place, item);
         });
+        if objects.is_empty() {
+            return;
+        }
+        // The knowledge base and the binding, unless the agent declares them with settings.
+        let kb_id = format!("{scope}/{OF_AGENT}");
+        for identity in
+            [Identity::new(Kind::KnowledgeBase, "", &kb_id), Identity::new(Kind::Binding, scope, OF_AGENT)]
+        {
+            if !self.known.contains_key(&identity) {
+                self.add(identity, list.place, Map::new(), BTreeMap::new());
+            }
+        }
+        let properties = Map::from_iter([("objects".to_string(), Value::Array(objects))]);
+        self.add(Identity::new(Kind::Objects, kb_id, ""), list.place, properties, BTreeMap::new());
     }
 
     fn named(&mut self, kind: Kind, name: &[&'static str], mut item: Item) {
@@ -144,6 +167,18 @@ impl Reader {
         let id = format!("{prefix}{id}");
         if let Some(list) = item.take(&["sources"], &mut self.problems) {
             self.sources(&id, list);
+        }
+        if let Some(list) = item.take(&["tables"], &mut self.problems) {
+            self.each(list, |reader, mut item| {
+                let place = item.place;
+                let Some((table, at)) = reader.name(&mut item, &["table"]) else { return };
+                // The search_path of a session decides nothing about a file.
+                if !table.contains('.') {
+                    let problem = format!("table \"{table}\" must be named with its schema");
+                    reader.problems.push(at.problem(problem));
+                }
+                reader.declare(Identity::new(Kind::Table, &id, table), place, item);
+            });
         }
         if let Some(list) = item.take(&["metadata_indexes"], &mut self.problems) {
             self.each(list, |reader, mut item| {
@@ -349,6 +384,12 @@ impl Reader {
             }
             Form::WholeNumber => (value.is_i64(), "a whole number"),
             Form::Number => (value.is_number(), "a number"),
+            Form::Boolean => (value.is_boolean(), "true or false"),
+            Form::Texts => {
+                let are_texts = |list: &Vec<Value>| list.iter().all(Value::is_string);
+                let is_right = value.is_string() || value.as_array().is_some_and(are_texts);
+                (is_right, "a text or a list of texts")
+            }
             Form::Object => (value.is_object(), "a mapping"),
         };
         if !is_right {
@@ -559,7 +600,6 @@ colour: red
             "line 18, column 5: each of knowledge_bases must be a mapping",
             "line 19, column 9: id must not be empty",
             "line 21, column 5: \"id\" is missing",
-            "line 23, column 5: only a project or a workflow has knowledge bases",
             "line 25, column 20: top_k must be a whole number",
             "line 26, column 1: \"colour\" is not known here; known are llms,",
         ];

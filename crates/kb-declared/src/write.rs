@@ -24,12 +24,12 @@ pub fn yaml(declared: &Declared) -> String {
     for (list, kind) in LISTS {
         let items = declared
             .iter()
-            .filter(|(identity, _)| identity.kind == *kind && workflow_of(identity).is_none())
+            .filter(|(identity, _)| identity.kind == *kind && scope_of(identity).is_none())
             .map(|(identity, properties)| item(declared, identity, &identity.id, properties));
         put_list(&mut top, list, items.collect());
     }
     put_list(&mut top, "knowledge", bindings(declared, "project"));
-    for (list, level) in [("workflows", "workflow"), ("tasks", "task"), ("agents", "agent")] {
+    for (list, level) in LEVELS {
         put_list(&mut top, list, scopes(declared, level));
     }
     if top.is_empty() {
@@ -47,10 +47,16 @@ pub fn properties_yaml(identity: &Identity, given: &Map<String, Value>) -> Strin
     out
 }
 
-/// The workflow whose own knowledge base this is, and the name that it has there.
-fn workflow_of(identity: &Identity) -> Option<(&str, &str)> {
-    let own = identity.id.strip_prefix("workflow:").filter(|_| identity.kind == Kind::KnowledgeBase)?;
-    own.split_once('/').filter(|(workflow, name)| !workflow.is_empty() && !name.is_empty())
+/// The scopes that have knowledge bases of their own: the list of a file, and the word in ids.
+const LEVELS: [(&str, &str); 3] = [("workflows", "workflow"), ("tasks", "task"), ("agents", "agent")];
+
+/// The workflow, task or agent whose own knowledge base this is (`workflow:NAME`), and the name that it has
+/// there.
+fn scope_of(identity: &Identity) -> Option<(&str, &str)> {
+    let (scope, name) = identity.id.split_once('/').filter(|_| identity.kind == Kind::KnowledgeBase)?;
+    let (word, of) = scope.split_once(':')?;
+    let is_scope = LEVELS.iter().any(|(_, level)| *level == word) && !of.is_empty() && !name.is_empty();
+    is_scope.then_some((scope, name))
 }
 
 /// Properties in the order of their table, or else of their names.
@@ -98,6 +104,9 @@ fn item(declared: &Declared, identity: &Identity, name: &str, properties: &Map<S
             Text::Mapping(named("name", &inner.id, named("type", source_type, config)))
         });
         put_list(&mut item, "sources", sources.collect());
+        let tables = of(Kind::Table)
+            .map(|(inner, given)| Text::Mapping(named("table", &inner.id, ordered(inner.kind, given))));
+        put_list(&mut item, "tables", tables.collect());
         put_list(
             &mut item,
             "shared_with",
@@ -120,21 +129,22 @@ fn scopes(declared: &Declared, level: &str) -> Vec<Text> {
         let bound = identity.of.strip_prefix(level).and_then(|rest| rest.strip_prefix(':'));
         let name = match identity.kind {
             Kind::Binding => bound,
-            Kind::KnowledgeBase if level == "workflow" => workflow_of(identity).map(|(workflow, _)| workflow),
+            Kind::KnowledgeBase => {
+                scope_of(identity).and_then(|(scope, _)| scope.strip_prefix(level)?.strip_prefix(':'))
+            }
             _ => None,
         };
         names.extend(name.filter(|name| !names.contains(name)));
     }
     let one = |name: &&str| {
         let mut scope = named("id", name, Vec::new());
-        if level == "workflow" {
-            let own = declared.iter().filter_map(|(identity, given)| {
-                let (_, id) = workflow_of(identity).filter(|(workflow, _)| workflow == name)?;
-                Some(item(declared, identity, id, given))
-            });
-            put_list(&mut scope, "knowledge_bases", own.collect());
-        }
-        put_list(&mut scope, "knowledge", bindings(declared, &format!("{level}:{name}")));
+        let this = format!("{level}:{name}");
+        let own = declared.iter().filter_map(|(identity, given)| {
+            let (_, id) = scope_of(identity).filter(|(scope, _)| *scope == this)?;
+            Some(item(declared, identity, id, given))
+        });
+        put_list(&mut scope, "knowledge_bases", own.collect());
+        put_list(&mut scope, "knowledge", bindings(declared, &this));
         Text::Mapping(scope)
     };
     names.iter().map(one).collect()
@@ -285,7 +295,8 @@ mod tests {
         fn configuration()(
             kbs in prop::collection::btree_set(name(), 0..4),
             memories in prop::collection::btree_set("memory [a-z]{1,5}", 0..3),
-            own in prop::collection::btree_set("[a-z]{1,5}/[a-z]{1,5}", 0..3),
+            own in prop::collection::btree_set("(workflow|task|agent):[a-z ]{0,4}[a-z]/[a-z]{1,5}", 0..3),
+            tables in prop::collection::btree_map("[a-z\"]{1,5}[.]\\PC{1,9}", (any::<bool>(), any::<String>()), 0..2),
             services in prop::collection::btree_map((0..5usize, name()), object(), 0..5),
             settings in object(),
             text in any::<String>(),
@@ -302,7 +313,7 @@ mod tests {
                 let properties = Map::from_iter([("config".into(), Value::Object(config))]);
                 declared.push((Identity::new(kinds[kind], "", id), properties));
             }
-            let ids: Vec<String> = kbs.into_iter().chain(own.into_iter().map(|own| format!("workflow:{own}"))).collect();
+            let ids: Vec<String> = kbs.into_iter().chain(own).collect();
             for id in &ids {
                 let properties = Map::from_iter([
                     ("description".into(), json!(text)),
@@ -321,6 +332,11 @@ mod tests {
                     declared.push((Identity::new(Kind::Source, id, name), properties));
                 }
                 declared.push((Identity::new(Kind::Share, id, "other"), Map::new()));
+                for (table, (is_list, text)) in &tables {
+                    let content = if *is_list { json!([text, "body"]) } else { json!(text) };
+                    let properties = Map::from_iter([("content".into(), content), ("replicated".into(), json!(is_list))]);
+                    declared.push((Identity::new(Kind::Table, id, table), properties));
+                }
             }
             for id in memories {
                 declared.push((Identity::new(Kind::Memory, "", &id), Map::from_iter([("settings".into(), Value::Object(settings.clone()))])));

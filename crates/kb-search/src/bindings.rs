@@ -50,8 +50,8 @@ impl Scope {
             }
             _ => return Err(is_not()),
         };
-        if level == Level::Workflow && name.contains('/') {
-            return Err("the name of a workflow may not contain /".into());
+        if name.contains('/') {
+            return Err(format!("the name of {} {} may not contain /", article(level), level.name()));
         }
         if name.chars().any(char::is_control) {
             return Err("a name contains control characters".into());
@@ -79,20 +79,26 @@ impl Scope {
         }
     }
 
-    /// The id that a knowledge base of this workflow has under a name. None: this is no workflow.
+    /// The id that a knowledge base of this workflow, task or agent has under a name. None: this is the
+    /// project, whose knowledge bases have no other name.
     pub fn own_id(&self, id_ref: &str) -> Option<String> {
-        (self.level == Level::Workflow).then(|| format!("{self}/{id_ref}"))
+        (self.level != Level::Project).then(|| format!("{self}/{id_ref}"))
     }
 }
 
-/// Says what is wrong with the name of a knowledge base in a binding. A workflow's own knowledge bases have
-/// no name outside of their workflow.
+fn article(level: Level) -> &'static str {
+    if level == Level::Agent { "an" } else { "a" }
+}
+
+/// Says what is wrong with the name of a knowledge base in a binding. The own knowledge bases of a workflow,
+/// task or agent have no name outside of it.
 pub fn id_ref_problem(id_ref: &str) -> Option<String> {
-    if id_ref.starts_with(&format!("{}:", Level::Workflow.name())) {
-        return Some(
-            "a workflow's own knowledge base is named without its workflow, in which alone it is visible"
-                .into(),
-        );
+    let is_of = |level: &Level| id_ref.split_once(':').is_some_and(|(word, _)| word == level.name());
+    if let Some(level) = [Level::Workflow, Level::Task, Level::Agent].iter().find(|level| is_of(level)) {
+        let (article, level) = (article(*level), level.name());
+        return Some(format!(
+            "the own knowledge base of {article} {level} is named without the {level}, in which alone it is visible"
+        ));
     }
     id::problem(id_ref, id::MAX_BYTES)
 }

@@ -20,6 +20,7 @@ fn scopes_are_read_and_put_in_order() {
         (&["project", "project"][..], "appears twice"),
         (&["task:a", "task:b"], "at most one task may be given"),
         (&["workflow:a/b"], "may not contain /"),
+        (&["agent:a/b"], "the name of an agent may not contain /"),
         (&["workflow:"], "\"workflow:\" is not"),
         (&["workflow"], "is not project, workflow:NAME, task:NAME or agent:NAME"),
         (&["project:x"], "is not"),
@@ -36,11 +37,13 @@ fn scopes_are_read_and_put_in_order() {
 }
 
 #[test]
-fn a_workflows_own_knowledge_base_has_no_name_outside_of_it() {
+fn the_own_knowledge_base_of_a_scope_has_no_name_outside_of_it() {
     let own = |scope: &str| Scope::parse(scope).unwrap().own_id("manuals");
-    assert_eq!(own("workflow:support").as_deref(), Some("workflow:support/manuals"));
-    assert_eq!((own("project"), own("task:support")), (None, None));
-    assert!(id_ref_problem("workflow:support/manuals").is_some());
+    for scope in ["workflow:support", "task:support", "agent:support"] {
+        assert_eq!(own(scope), Some(format!("{scope}/manuals")));
+        assert!(id_ref_problem(&format!("{scope}/manuals")).is_some());
+    }
+    assert_eq!(own("project"), None);
     assert!(id_ref_problem(" ").is_some() && id_ref_problem(&"x".repeat(256)).is_some());
     assert_eq!((id_ref_problem("workflow/x"), id_ref_problem("a:b/c")), (None, None));
 }

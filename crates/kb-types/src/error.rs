@@ -117,6 +117,9 @@ pub enum Error {
     AlreadyExists { what: ObjectKind, id: String },
     #[error("{what} \"{id}\" is still used by {by}")]
     InUse { what: ObjectKind, id: String, by: String },
+    /// The caller's if_match is not the present etag.
+    #[error("{what} \"{id}\" has changed since it was read")]
+    Stale { what: ObjectKind, id: String, etag: String },
     /// Every problem of one configuration, reported together. `setting`: the one that a superuser would
     /// change to allow it.
     #[error("invalid configuration of {object}")]
@@ -225,27 +228,28 @@ impl Error {
             Error::NotAttached { .. } => "42704",             // undefined_object
             Error::AlreadyExists { .. } => "42710",           // duplicate_object
             Error::InUse { .. } => "2BP01",                   // dependent_objects_still_exist
-            Error::Configuration { .. } => "22023",           // invalid_parameter_value
-            Error::Argument { .. } => "22023",                // invalid_parameter_value
-            Error::Null { .. } => "22004",                    // null_value_not_allowed
-            Error::Document { .. } => "22000",                // data_exception
-            Error::DocumentTooLarge { .. } => "54000",        // program_limit_exceeded
-            Error::FieldTooLong { .. } => "54000",            // program_limit_exceeded
-            Error::Limit { .. } => "54000",                   // program_limit_exceeded
-            Error::ContentType { .. } => "0A000",             // feature_not_supported
-            Error::Died { .. } => "58000",                    // system_error
-            Error::Permission { .. } => "42501",              // insufficient_privilege
-            Error::Tenant { .. } => "42501",                  // insufficient_privilege
-            Error::Quota { .. } => "53400",                   // configuration_limit_exceeded
-            Error::ModelFiles { .. } => "58030",              // io_error
-            Error::InputTooLong { .. } => "54000",            // program_limit_exceeded
-            Error::TooLarge { .. } => "54000",                // program_limit_exceeded
-            Error::Embedding { .. } => "58000",               // system_error
+            Error::Stale { .. } => "KB412", // of kb's own: a precondition failed, as status 412 of HTTP
+            Error::Configuration { .. } => "22023", // invalid_parameter_value
+            Error::Argument { .. } => "22023", // invalid_parameter_value
+            Error::Null { .. } => "22004",  // null_value_not_allowed
+            Error::Document { .. } => "22000", // data_exception
+            Error::DocumentTooLarge { .. } => "54000", // program_limit_exceeded
+            Error::FieldTooLong { .. } => "54000", // program_limit_exceeded
+            Error::Limit { .. } => "54000", // program_limit_exceeded
+            Error::ContentType { .. } => "0A000", // feature_not_supported
+            Error::Died { .. } => "58000",  // system_error
+            Error::Permission { .. } => "42501", // insufficient_privilege
+            Error::Tenant { .. } => "42501", // insufficient_privilege
+            Error::Quota { .. } => "53400", // configuration_limit_exceeded
+            Error::ModelFiles { .. } => "58030", // io_error
+            Error::InputTooLong { .. } => "54000", // program_limit_exceeded
+            Error::TooLarge { .. } => "54000", // program_limit_exceeded
+            Error::Embedding { .. } => "58000", // system_error
             Error::Provider { passing: true, .. } => "08006", // connection_failure
-            Error::Provider { .. } => "58000",                // system_error
-            Error::Paused { .. } => "53400",                  // configuration_limit_exceeded
-            Error::Service { passing: true, .. } => "08006",  // connection_failure
-            Error::Service { .. } => "58000",                 // system_error
+            Error::Provider { .. } => "58000", // system_error
+            Error::Paused { .. } => "53400", // configuration_limit_exceeded
+            Error::Service { passing: true, .. } => "08006", // connection_failure
+            Error::Service { .. } => "58000", // system_error
             Error::ServicePaused { .. } | Error::SourcePaused { .. } => "53400", // configuration_limit_exceeded
             Error::ProviderUnavailable { .. } => "0A000",                        // feature_not_supported
             Error::Gateway { .. } => "08006",                                    // connection_failure
@@ -264,6 +268,7 @@ impl Error {
         match self {
             Error::Configuration { problems, .. } => Some(problems.join("\n")),
             Error::Question { error, .. } => error.detail(),
+            Error::Stale { etag, .. } => Some(format!("Its etag is {etag} now.")),
             Error::FieldTooLong { size, limit, .. } => {
                 Some(format!("It has {size} bytes; at most {limit} are allowed."))
             }
@@ -346,6 +351,7 @@ impl Error {
             }
             Error::Timeout { .. } => "SELECT * FROM kb.status and kb.health() show what is being waited for.",
             Error::InUse { .. } => "Drop or change the objects that use it first.",
+            Error::Stale { .. } => "Read it again, and decide with its new etag.",
             Error::State { hint, .. } => return (!hint.is_empty()).then(|| hint.clone()),
             _ => return None,
         };

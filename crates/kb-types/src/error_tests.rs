@@ -14,3 +14,10 @@ fn only_faults_that_pass_by_themselves_are_transient() {
     assert!(Error::Gateway { problem: "is gone".into() }.is_transient());
     assert!(!Error::InputTooLong { model: "m".into(), tokens: 9, limit: 8 }.is_transient());
 }
+
+#[test]
+fn what_is_stale_has_a_code_of_its_own_and_says_the_present_etag() {
+    let stale = Error::Stale { what: ObjectKind::VectorDb, id: "v".into(), etag: "\"1f\"".into() };
+    assert_eq!(stale.sqlstate(), "KB412");
+    assert_eq!(stale.detail().as_deref(), Some("Its etag is \"1f\" now."));
+}

@@ -14,12 +14,17 @@ pub fn problem(id: &str, most: usize) -> Option<String> {
     (id.len() > most).then(|| format!("it has {} bytes; at most {most} are allowed", id.len()))
 }
 
-/// Says what is wrong with the name of a tenant, which may be empty.
-pub fn tenant_problem(tenant: &str) -> Option<String> {
-    if tenant.chars().any(char::is_control) {
+/// Says what is wrong with a name that is printed, as in a prompt.
+pub fn name_problem(name: &str) -> Option<String> {
+    if name.chars().any(char::is_control) {
         return Some("it contains control characters".into());
     }
-    (!tenant.is_empty()).then(|| problem(tenant, MAX_BYTES)).flatten()
+    problem(name, MAX_BYTES)
+}
+
+/// Says what is wrong with the name of a tenant, which may be empty.
+pub fn tenant_problem(tenant: &str) -> Option<String> {
+    (!tenant.is_empty()).then(|| name_problem(tenant)).flatten()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::answer_settings::{Diversity, Surroundings};
 use super::syntax::Syntax;
 use super::transform::Transform;
+use crate::id;
 use crate::json_reader::Fields;
 use crate::rerank_settings::Rerank;
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub struct Retrieval {
     /// The share of questions that are logged, from 0 to 1.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub log: f64,
+    /// The name under which an agent's prompt gets the passages, where the binding names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inject_as: Option<String>,
 }
 
 fn is_zero(number: &f64) -> bool {
@@ -152,6 +156,7 @@ impl Default for Retrieval {
             surroundings: Surroundings::default(),
             allowed_metadata_keys: Vec::new(),
             log: 0.0,
+            inject_as: None,
         }
     }
 }
@@ -199,6 +204,11 @@ impl Retrieval {
         // Only the knowledge base sets this, so that a call can neither have more logged than the owner wants
         // nor hide.
         retrieval.log = fields.number("log", 0.0, 1.0).unwrap_or_default();
+        // A property of the knowledge base in prompts, not of one question.
+        retrieval.inject_as = fields.text("inject_as");
+        if let Some(problem) = retrieval.inject_as.as_deref().and_then(id::name_problem) {
+            fields.problem("inject_as", problem);
+        }
         retrieval.finish(fields)
     }
 
@@ -317,6 +327,17 @@ impl Hybrid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_name_in_a_prompt_is_a_property_of_the_knowledge_base_only() {
+        let retrieval = Retrieval::parse(&json!({"inject_as": "{{ .workflow.vars.docs }}"})).unwrap();
+        assert_eq!(retrieval.inject_as.as_deref(), Some("{{ .workflow.vars.docs }}"));
+        assert_eq!(Retrieval::parse(&retrieval.to_json()).unwrap(), retrieval);
+        for wrong in [json!(""), json!("a\nb"), json!(7)] {
+            assert!(Retrieval::parse(&json!({ "inject_as": wrong })).is_err(), "{wrong}");
+        }
+        assert!(retrieval.with_options(&json!({"inject_as": "other"})).is_err());
+    }
 
     #[test]
     fn written_settings_read_back_the_same() {

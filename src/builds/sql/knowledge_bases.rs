@@ -4,10 +4,9 @@ use crate::pg::row::{FromColumn, from_row};
 use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::sql::BY_LOOKUPS;
-use crate::tenants::{bindings, shares};
+use crate::tenants::{Meant, bindings};
 use kb_text::chunk_settings::Chunking;
 use kb_types::error::{Error, ObjectKind, Result};
-use kb_types::tenancy::SHARED;
 use kb_types::{Json, Preprocess, Retrieval};
 use pgrx::JsonB;
 use serde_json::Value;
@@ -51,44 +50,6 @@ impl FromColumn for Retrieval {
     }
 }
 
-/// The knowledge base that a caller means by an id: the one of its own tenant, else the one of tenant shared,
-/// else the one that was first shared with its tenant.
-pub struct Meant {
-    tenant: String,
-    readable: Vec<String>,
-}
-
-impl Meant {
-    pub fn of_session() -> Result<Meant> {
-        let tenant = bindings::current()?;
-        let mut readable = vec![tenant.clone(), SHARED.into()];
-        readable.extend(shares::owners(&tenant));
-        Ok(Meant { tenant, readable })
-    }
-
-    /// The condition on knowledge bases k. It is a sub-select, so that the rest of a statement is found by
-    /// the number of the knowledge base, whatever the statistics say.
-    pub fn condition(&self) -> &'static str {
-        // In nearly all databases nothing is shared.
-        if self.readable.len() == 2 {
-            return "WHERE k.kb_no = (
-                SELECT m.kb_no FROM kb.knowledge_bases m WHERE m.id = $1 AND m.tenant_id = ANY ($2)
-                ORDER BY m.tenant_id = $3 DESC LIMIT 1)";
-        }
-        "WHERE k.kb_no = (
-            SELECT m.kb_no FROM kb.knowledge_bases m
-            WHERE m.id = $1 AND m.tenant_id = ANY ($2) AND (m.tenant_id IN ($3, 'shared') OR EXISTS (
-                SELECT FROM kb.shares s WHERE s.tenant_id = $3 AND s.kb_no = m.kb_no))
-            ORDER BY m.tenant_id = $3 DESC, m.tenant_id = 'shared' DESC,
-                (SELECT s.created_at FROM kb.shares s WHERE s.tenant_id = $3 AND s.kb_no = m.kb_no), m.kb_no
-            LIMIT 1)"
-    }
-
-    pub fn arguments<'a>(&'a self, id: &'a str) -> [Arg<'a>; 3] {
-        [Arg::Text(id), Arg::Texts(&self.readable), Arg::Text(&self.tenant)]
-    }
-}
-
 /// The knowledge base that the caller means.
 pub fn get(id: &str) -> Result<KnowledgeBase> {
     let meant = Meant::of_session()?;
@@ -100,16 +61,29 @@ pub fn get(id: &str) -> Result<KnowledgeBase> {
     .ok_or_else(|| Error::NotFound { what: ObjectKind::KnowledgeBase, id: id.into() })
 }
 
+from_row! {
+    /// A knowledge base that the caller can read.
+    pub struct Readable {
+        pub id: String,
+        /// The name that its passages have in prompts, unless a binding names another.
+        pub inject_as: Option<String>,
+    }
+}
+
 /// Which of these ids are those of knowledge bases that the caller can read, under the snapshot of the
 /// calling statement.
-pub fn readable(ids: &[String]) -> Result<Vec<String>> {
+pub fn readable(ids: &[String]) -> Result<Vec<Readable>> {
     let meant = Meant::of_session()?;
     setting::with(BY_LOOKUPS, || {
         spi::read(
-            "SELECT u.id FROM pg_catalog.unnest($1::text[]) AS u (id)
-             WHERE EXISTS (SELECT FROM kb.knowledge_bases k WHERE k.id = u.id AND k.tenant_id = ANY ($2))",
-            &[Arg::Texts(ids), Arg::Texts(&meant.readable)],
-            Row::only,
+            "SELECT u.id, k.inject_as
+             FROM pg_catalog.unnest($1::text[]) AS u (id)
+             CROSS JOIN LATERAL (
+                 SELECT m.retrieval ->> 'inject_as' AS inject_as FROM kb.knowledge_bases m
+                 WHERE m.id = u.id AND m.tenant_id = ANY ($2)
+                 ORDER BY m.tenant_id = $3 DESC, m.tenant_id = 'shared' DESC, m.kb_no LIMIT 1) AS k",
+            &[Arg::Texts(ids), Arg::Texts(meant.readable()), Arg::Text(meant.tenant())],
+            Readable::from_row,
         )
     })
 }
@@ -152,8 +126,8 @@ fn lock_for(kb: &KnowledgeBase, strength: &str) -> Result<KnowledgeBase> {
 pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
     spi::write_one(
         "INSERT INTO kb.knowledge_bases (tenant_id, id, description, embedder, vector_db, chunking, preprocess,
-             retrieval, metadata, etag)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (tenant_id, id) DO NOTHING RETURNING kb_no",
+             retrieval, metadata)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (tenant_id, id) DO NOTHING RETURNING kb_no",
         &[
             Arg::Text(&kb.tenant_id),
             Arg::Text(&kb.id),
@@ -164,7 +138,6 @@ pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
             Arg::Json(&kb.preprocess.to_json()),
             Arg::Json(&kb.retrieval.to_json()),
             Arg::JsonText(Some(&kb.metadata)),
-            Arg::Text(&etag(kb)),
         ],
         Row::only,
     )
@@ -174,7 +147,7 @@ pub fn insert(kb: &KnowledgeBase) -> Result<Option<i64>> {
 pub fn update(kb: &KnowledgeBase) -> Result<()> {
     spi::execute(
         "UPDATE kb.knowledge_bases SET description = $2, embedder = $3, chunking = $4, preprocess = $5,
-             retrieval = $6, metadata = $7, etag = $8, updated_at = now() WHERE kb_no = $1",
+             retrieval = $6, metadata = $7, updated_at = now() WHERE kb_no = $1",
         &[
             Arg::Long(kb.kb_no),
             Arg::TextOrNull(kb.description.as_deref()),
@@ -183,7 +156,6 @@ pub fn update(kb: &KnowledgeBase) -> Result<()> {
             Arg::Json(&kb.preprocess.to_json()),
             Arg::Json(&kb.retrieval.to_json()),
             Arg::JsonText(Some(&kb.metadata)),
-            Arg::Text(&etag(kb)),
         ],
     )?;
     Ok(())
@@ -194,19 +166,4 @@ pub fn update(kb: &KnowledgeBase) -> Result<()> {
 pub fn delete(kb_no: i64) -> Result<()> {
     spi::execute("DELETE FROM kb.knowledge_bases WHERE kb_no = $1", &[Arg::Long(kb_no)])?;
     Ok(())
-}
-
-/// The ETag, which changes with every change of the settings.
-fn etag(kb: &KnowledgeBase) -> String {
-    let text = format!(
-        "{:?}\n{}\n{:?}\n{}\n{}\n{}\n{}",
-        kb.description,
-        kb.embedder,
-        kb.vector_db,
-        kb.chunking,
-        kb.preprocess.to_json(),
-        kb.retrieval.to_json(),
-        kb.metadata
-    );
-    blake3::hash(text.as_bytes()).to_hex()[..16].to_string()
 }

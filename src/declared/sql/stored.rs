@@ -1,7 +1,8 @@
 //! Everything of the caller's tenant that a file can declare, as its reader sees it.
 
 use crate::pg::row::from_row;
-use crate::pg::spi::{self, FromRow};
+use crate::pg::spi::{self, Arg, FromRow, Row};
+use crate::resources::properties;
 use kb_declared::declaration::{Identity, Kind};
 use kb_types::Json;
 use kb_types::error::{Error, Result};
@@ -18,90 +19,115 @@ from_row! {
 /// Each with its properties, those of a kind in the order in which they were made.
 pub fn all() -> Result<Vec<(Identity, Map<String, Value>)>> {
     let mut all = Vec::new();
-    for (kind, sql) in KINDS {
-        for stored in spi::read(sql, &[], Stored::from_row)? {
-            let properties = match stored.properties.value() {
-                Ok(Value::Object(properties)) => properties,
-                _ => {
-                    return Err(Error::Internal(format!(
-                        "{} \"{}\" has no properties",
-                        kind.name(),
-                        stored.id
-                    )));
-                }
-            };
-            let properties = properties.into_iter().filter(|(_, value)| !value.is_null()).collect();
-            all.push((Identity::new(*kind, stored.of_id, stored.id), properties));
-        }
+    for (kind, sql) in kinds() {
+        all.extend(read(kind, &sql)?);
     }
     Ok(all)
 }
 
-const KINDS: &[(Kind, &str)] = &[
-    (
-        Kind::Llm,
-        "SELECT '' AS of_id, s.id, pg_catalog.jsonb_build_object('provider', s.provider, 'model', s.model,
-             'base_url', s.base_url, 'secret', s.secret, 'config', s.config) AS properties
-         FROM kb.llms s ORDER BY s.created_at, s.id",
-    ),
-    (
-        Kind::Embedder,
-        "SELECT '' AS of_id, s.id, pg_catalog.jsonb_build_object('provider', s.provider, 'model', s.model,
-             'dimension', s.dimension, 'base_url', s.base_url, 'secret', s.secret, 'config', s.config) AS properties
-         FROM kb.embedders s WHERE NOT s.seeded ORDER BY s.created_at, s.id",
-    ),
-    (
-        Kind::Reranker,
-        "SELECT '' AS of_id, s.id, pg_catalog.jsonb_build_object('provider', s.provider, 'model', s.model,
-             'base_url', s.base_url, 'secret', s.secret, 'config', s.config) AS properties
-         FROM kb.rerankers s ORDER BY s.created_at, s.id",
-    ),
-    (
-        Kind::Extractor,
-        "SELECT '' AS of_id, s.id, pg_catalog.jsonb_build_object('provider', s.provider, 'model', s.model,
-             'base_url', s.base_url, 'secret', s.secret, 'config', s.config) AS properties
-         FROM kb.extractors s ORDER BY s.created_at, s.id",
-    ),
-    (
-        Kind::VectorDb,
-        "SELECT '' AS of_id, v.id, pg_catalog.jsonb_build_object('type', v.type, 'dimension', v.dimension,
-             'metric', v.metric, 'config', pg_catalog.jsonb_strip_nulls(v.config)) AS properties
-         FROM kb.vector_dbs v ORDER BY v.created_at, v.id",
-    ),
-    (
-        Kind::KnowledgeBase,
-        "SELECT '' AS of_id, k.id, pg_catalog.jsonb_build_object('embedder', k.embedder, 'vector_db', k.vector_db,
-             'description', k.description, 'chunking', pg_catalog.jsonb_strip_nulls(k.chunking),
-             'preprocess', pg_catalog.jsonb_strip_nulls(k.preprocess),
-             'retrieval', pg_catalog.jsonb_strip_nulls(k.retrieval), 'metadata', k.metadata) AS properties
-         FROM kb.knowledge_bases k
-         WHERE k.tenant_id = kb.current_tenant()
-           AND NOT EXISTS (SELECT FROM kb.memory_stores m WHERE m.kb_no = k.kb_no)
-         ORDER BY k.kb_no",
-    ),
-    (
-        Kind::Memory,
-        "SELECT '' AS of_id, k.id, pg_catalog.jsonb_build_object('embedder', k.embedder, 'vector_db', k.vector_db,
-             'description', k.description, 'chunking', pg_catalog.jsonb_strip_nulls(k.chunking),
-             'preprocess', pg_catalog.jsonb_strip_nulls(k.preprocess),
-             'retrieval', pg_catalog.jsonb_strip_nulls(k.retrieval), 'metadata', k.metadata,
-             'settings', m.settings) AS properties
-         FROM kb.knowledge_bases k JOIN kb.memory_stores m ON m.kb_no = k.kb_no
-         WHERE k.tenant_id = kb.current_tenant() ORDER BY k.kb_no",
-    ),
+/// The attached tables, with their properties.
+pub fn tables() -> Result<Vec<(Identity, Map<String, Value>)>> {
+    read(Kind::Table, &attached())
+}
+
+/// The name of a table as kb stores it, with its schema and quoted. None: there is no such table.
+pub fn printed_name(name: &str) -> Result<Option<String>> {
+    spi::read_one(
+        "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname)
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE c.oid = pg_catalog.to_regclass($1)",
+        &[Arg::Text(name)],
+        Row::only,
+    )
+}
+
+fn read(kind: Kind, sql: &str) -> Result<Vec<(Identity, Map<String, Value>)>> {
+    let stored = spi::read(sql, &[], Stored::from_row)?;
+    let with_properties = |stored: Stored| match stored.properties.value() {
+        Ok(Value::Object(properties)) => {
+            let properties = properties.into_iter().filter(|(_, value)| !value.is_null()).collect();
+            Ok((Identity::new(kind, stored.of_id, stored.id), properties))
+        }
+        _ => Err(Error::Internal(format!("{} \"{}\" has no properties", kind.name(), stored.id))),
+    };
+    stored.into_iter().map(with_properties).collect()
+}
+
+fn service(table: &str, properties: &str, which: &str) -> String {
+    format!(
+        "SELECT '' AS of_id, s.id, {properties} AS properties FROM {table} s {which} ORDER BY s.created_at, s.id"
+    )
+}
+
+fn attached() -> String {
+    format!(
+        "SELECT k.id AS of_id, s.relation_name AS id, {} AS properties
+         FROM kb.sources s JOIN kb.knowledge_bases k ON k.kb_no = s.kb_no
+         WHERE s.tenant_id = kb.current_tenant() AND s.type = 'table' ORDER BY s.source_no",
+        properties::TABLE
+    )
+}
+
+fn kinds() -> Vec<(Kind, String)> {
+    let of_services = [
+        (Kind::Llm, service("kb.llms", properties::SERVICE, "")),
+        (Kind::Embedder, service("kb.embedders", properties::EMBEDDER, "WHERE NOT s.seeded")),
+        (Kind::Reranker, service("kb.rerankers", properties::SERVICE, "")),
+        (Kind::Extractor, service("kb.extractors", properties::SERVICE, "")),
+    ];
+    let of_knowledge_bases = [
+        (
+            Kind::VectorDb,
+            format!(
+                "SELECT '' AS of_id, v.id, {} AS properties FROM kb.vector_dbs v ORDER BY v.created_at, v.id",
+                properties::VECTOR_DB
+            ),
+        ),
+        (
+            Kind::KnowledgeBase,
+            format!(
+                "SELECT '' AS of_id, k.id, {} AS properties FROM kb.knowledge_bases k
+                 WHERE k.tenant_id = kb.current_tenant()
+                   AND NOT EXISTS (SELECT FROM kb.memory_stores m WHERE m.kb_no = k.kb_no)
+                 ORDER BY k.kb_no",
+                properties::KNOWLEDGE_BASE
+            ),
+        ),
+        (
+            Kind::Memory,
+            format!(
+                "SELECT '' AS of_id, k.id, {} || pg_catalog.jsonb_build_object('settings', m.settings) AS properties
+                 FROM kb.knowledge_bases k JOIN kb.memory_stores m ON m.kb_no = k.kb_no
+                 WHERE k.tenant_id = kb.current_tenant() ORDER BY k.kb_no",
+                properties::KNOWLEDGE_BASE
+            ),
+        ),
+        (
+            Kind::Source,
+            format!(
+                "SELECT k.id AS of_id, s.name AS id, {} AS properties
+                 FROM kb.sources s JOIN kb.knowledge_bases k ON k.kb_no = s.kb_no
+                 WHERE s.tenant_id = kb.current_tenant() AND s.type <> 'table' ORDER BY s.source_no",
+                properties::SOURCE
+            ),
+        ),
+        (Kind::Table, attached()),
+    ];
+    let others = OTHERS.iter().map(|(kind, sql)| (*kind, sql.to_string()));
+    let mut kinds: Vec<(Kind, String)> =
+        of_services.into_iter().chain(of_knowledge_bases).chain(others).collect();
+    // In the order in which they are made.
+    kinds.sort_by_key(|(kind, _)| *kind);
+    kinds
+}
+
+const OTHERS: &[(Kind, &str)] = &[
     (
         Kind::MetadataIndex,
         "SELECT k.id AS of_id, pg_catalog.format('%s (%s)', i.key, i.type) AS id,
              pg_catalog.jsonb_build_object('key', i.key, 'type', i.type) AS properties
          FROM kb.metadata_indexes i JOIN kb.knowledge_bases k ON k.kb_no = i.kb_no
          WHERE i.tenant_id = kb.current_tenant() ORDER BY i.kb_no, i.key, i.type",
-    ),
-    (
-        Kind::Source,
-        "SELECT k.id AS of_id, s.name AS id,
-             pg_catalog.jsonb_build_object('type', s.type, 'config', pg_catalog.jsonb_strip_nulls(s.config)) AS properties
-         FROM kb.sources s JOIN kb.knowledge_bases k ON k.kb_no = s.kb_no
-         WHERE s.tenant_id = kb.current_tenant() AND s.type <> 'table' ORDER BY s.source_no",
     ),
     (
         Kind::Share,

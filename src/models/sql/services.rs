@@ -3,6 +3,7 @@
 //! row comes with kb, and that kb.extractors has a version.
 
 use crate::pg::spi::{self, Arg, Row};
+use crate::resources::table_of;
 use kb_gateway::endpoint::egress::origin;
 use kb_gateway::provider::{self, Provider};
 use kb_types::error::{Error, Result};
@@ -49,18 +50,14 @@ pub fn embedder(id: &str) -> Result<Embedder> {
     get(ServiceKind::Embedder, id)?.embedder()
 }
 
+/// The embedders that have a secret, in the order in which they were created.
+pub fn embedders_with_secret() -> Result<Vec<ServiceRow>> {
+    read(ServiceKind::Embedder, "WHERE secret IS NOT NULL ORDER BY created_at, id", &[])
+}
+
 /// The services of provider `local`, by id.
 pub fn local(kind: ServiceKind) -> Result<Vec<ServiceRow>> {
     read(kind, "WHERE provider = 'local' ORDER BY id", &[])
-}
-
-fn table(kind: ServiceKind) -> &'static str {
-    match kind {
-        ServiceKind::Embedder => "kb.embedders",
-        ServiceKind::Reranker => "kb.rerankers",
-        ServiceKind::Llm => "kb.llms",
-        ServiceKind::Extractor => "kb.extractors",
-    }
 }
 
 fn read(kind: ServiceKind, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>> {
@@ -70,7 +67,7 @@ fn read(kind: ServiceKind, which: &str, args: &[Arg]) -> Result<Vec<ServiceRow>>
     };
     let sql = format!(
         "SELECT id, provider, model, base_url, secret, secret_host, config, {own} FROM {} {which}",
-        table(kind)
+        table_of(kind)
     );
     spi::write(&sql, args, |row| {
         Ok(ServiceRow {
@@ -98,7 +95,7 @@ pub fn insert(row: &ServiceRow) -> Result<bool> {
     let sql = format!(
         "INSERT INTO {} (id, provider, model, base_url, secret, secret_host, config{columns})
          VALUES ($1, $2, $3, $4, $5, $6, $7{values}) ON CONFLICT (id) DO NOTHING",
-        table(row.kind)
+        table_of(row.kind)
     );
     Ok(spi::execute(&sql, &arguments(row, &version(row)?)?)? == 1)
 }
@@ -112,7 +109,7 @@ pub fn update(row: &ServiceRow) -> Result<()> {
     let sql = format!(
         "UPDATE {} SET provider = $2, model = $3, base_url = $4, secret = $5, secret_host = $6, config = $7{own},
                 updated_at = now() WHERE id = $1",
-        table(row.kind)
+        table_of(row.kind)
     );
     spi::execute(&sql, &arguments(row, &version(row)?)?)?;
     Ok(())
@@ -144,7 +141,7 @@ fn arguments<'a>(row: &'a ServiceRow, version: &'a str) -> Result<Vec<Arg<'a>>> 
 }
 
 pub fn delete(kind: ServiceKind, id: &str) -> Result<()> {
-    spi::execute(&format!("DELETE FROM {} WHERE id = $1", table(kind)), &[Arg::Text(id)])?;
+    spi::execute(&format!("DELETE FROM {} WHERE id = $1", table_of(kind)), &[Arg::Text(id)])?;
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! What a query reads besides vectors: the knowledge base, the rows of chunks, and phrases.
 
-use crate::builds::knowledge_bases::Meant;
 use crate::filters::filter::condition;
 use crate::pg::index_lookup::{self, Key};
 use crate::pg::role::bypasses_policies;
@@ -8,7 +7,7 @@ use crate::pg::setting;
 use crate::pg::spi::{self, Arg, FromRow, Row};
 use crate::pg::statement_arguments::Arguments;
 use crate::sql::{BY_INDEX, BY_INDEX_UNPLANNED};
-use crate::tenants::shares;
+use crate::tenants::{Meant, shares};
 use crate::vectors::VectorDb;
 use kb_types::candidate::{ChunkHead, ChunkPlace, ChunkRow, SourceRow};
 use kb_types::error::{Error, ObjectKind, Result};

@@ -256,8 +256,8 @@ fn a_quota_check_does_not_depend_on_what_other_tenants_have() {
     }
     db.run(
         "ALTER TABLE kb.knowledge_bases SET (autovacuum_enabled = off); ALTER TABLE kb.quotas SET (autovacuum_enabled = off);
-         INSERT INTO kb.knowledge_bases (tenant_id, id, embedder, chunking, preprocess, retrieval, etag)
-             SELECT 't' || i, 'k', 'hash', '{}', '{}', '{}', '' FROM generate_series(1, 3000) i;
+         INSERT INTO kb.knowledge_bases (tenant_id, id, embedder, chunking, preprocess, retrieval)
+             SELECT 't' || i, 'k', 'hash', '{}', '{}', '{}' FROM generate_series(1, 3000) i;
          INSERT INTO kb.quotas (tenant_id, documents, is_settled) SELECT 't' || i, 5, true FROM generate_series(1, 3000) i",
     );
     let read = "SELECT sum(seq_tup_read)::bigint FROM pg_stat_user_tables WHERE relid IN (

@@ -245,6 +245,13 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
             r#"ARRAY['{"id": "o1", "title": "One", "tags": ["a"]}'::pg_catalog.jsonb]"#
         }
         ("put_objects", "fields") => r#"{"members": "first"}"#,
+        (_, "if_match" | "if_none_match" | "cursor") => return Some(None),
+        ("get_vector_db", "id") => "shared",
+        ("get_embedder", "id") => "tiny",
+        ("get_llm", "id") => "talker",
+        ("get_reranker", "id") => "judge",
+        ("get_extractor", "id") => "scanner",
+        ("get_source", "name") => "folder",
         ("apply", "yaml") => {
             "knowledge_bases:\n  - {id: k, description: One.}\nknowledge:\n  - {id: k, top_k: 3}\n"
         }
