@@ -8,6 +8,8 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 # shellcheck source=tools/pins.sh
 . "$root/tools/pins.sh"
+# shellcheck source=tools/pgvector.sh
+. "$root/tools/pgvector.sh"
 
 log=$root/.scratch/setup.log
 # There while packages are installed.
@@ -178,22 +180,13 @@ install_pgvector() {
 }
 
 build_pgvector() {
-    local source=pgvector_$PGVECTOR.orig.tar.gz advice file site
+    local advice file
     advice="install pgvector $PGVECTOR_LEAST or newer for $PG_CONFIG by hand"
     say "building pgvector $PGVECTOR"
-    # Debian keeps the source in the pool beside every release's packages: ask the mirrors apt uses.
-    # shellcheck disable=SC2016
-    for site in $(apt-get indextargets --format '$(SITE)' | sort -u); do
-        if try "${KB_ROOT:-}/usr/lib/apt/apt-helper" download-file "$site/pool/main/p/pgvector/$source" "$tmp/$source" \
-            "SHA256:$PGVECTOR_SHA256"; then break; fi
-    done
-    [ -f "$tmp/$source" ] || die "no mirror of apt has $source: $advice; see $log"
-    mkdir "$tmp/pgvector"
-    tar -xzf "$tmp/$source" -C "$tmp/pgvector" --strip-components=1
-    # with_llvm=no: bitcode would need clang; OPTFLAGS="": a build for any machine of this kind. The compiler that built the
-    # server may have had options that this one has not, hence plain ones.
-    try make -C "$tmp/pgvector" all install "PG_CONFIG=$PG_CONFIG" "DESTDIR=$tmp/stage" OPTFLAGS= with_llvm=no \
-        "CFLAGS=-O2 -fPIC -fno-strict-aliasing -fwrapv" || failed "building pgvector" "$advice"
+    build_pgvector_into "$tmp/pgvector" "$tmp/stage" || {
+        [ -f "$tmp/pgvector.tar.gz" ] || die "no mirror of apt has pgvector $PGVECTOR: $advice; see $log"
+        failed "building pgvector" "$advice"
+    }
     # vector.control comes last: with it, pgvector is there.
     for file in vector.so '*' vector.control; do place_all "$tmp/stage" "$file"; done
 }
