@@ -205,7 +205,7 @@ given=${PG_CONFIG:-}
 for major in "${KB_MAJORS[@]}"; do
     candidate=$(debian_server "$major")
     [ -z "$given" ] || [ "$(realpath -s "$given")" = "$candidate" ] || continue
-    has_server "$candidate" && has_headers "$candidate" || continue
+    if ! has_server "$candidate" || ! has_headers "$candidate"; then continue; fi
     PG_CONFIG=$candidate
     find_pg
     "$root/tools/install.sh" "$profile" stage

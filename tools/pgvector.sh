@@ -1,5 +1,6 @@
-# pgvector from the sources in Debian's pool. Sourced after env.sh and pins.sh; the caller has try, which runs a command quietly.
-# shellcheck shell=bash
+# pgvector from the sources in Debian's pool. Sourced after env.sh and pins.sh; the caller has a log, and try, which runs a command
+# quietly.
+# shellcheck shell=bash disable=SC2154
 
 # build_pgvector_into SOURCE STAGE: builds it for PG_CONFIG in the directory SOURCE, and installs it beneath STAGE. Fails if no
 # mirror of apt has the sources.
