@@ -4,10 +4,14 @@
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, signal, until};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 /// What a run of the program wrote, and how it ended.
 struct Said {
@@ -112,7 +116,10 @@ fn a_configuration_is_applied_compared_listed_exported_and_dropped() {
     assert!(kb(&cluster, &["list", "--kind", "embedder"]).ended(0).contains("all-MiniLM-L6-v2"));
     let got = kb(&cluster, &["get", "handbook"]).ended(0);
     assert!(got.starts_with("id: handbook\nembedder: hash\n") && got.contains("  top_k: 5\n"), "{got}");
-    assert_eq!(kb(&cluster, &["get", "handbook", "--json"]).json()["description"], "What applies to everybody");
+    assert_eq!(
+        kb(&cluster, &["get", "handbook", "--json"]).json()["description"],
+        "What applies to everybody"
+    );
     let none = kb(&cluster, &["get", "nothing"]).complained(1);
     assert!(none.contains("\"nothing\" does not exist"), "{none}");
 
@@ -120,9 +127,14 @@ fn a_configuration_is_applied_compared_listed_exported_and_dropped() {
     let exported = kb(&cluster, &["export", "knowledge_base", "handbook"]).ended(0);
     let again = with_input(program(&cluster).args(["diff", "-f", "-"]), &exported);
     assert_eq!(again.ended(0), "1 unchanged\n");
-    let changed = with_input(program(&cluster).args(["diff", "-f", "-"]), &exported.replace("everybody", "all"));
+    let changed =
+        with_input(program(&cluster).args(["diff", "-f", "-"]), &exported.replace("everybody", "all"));
     let changed = changed.ended(3);
-    assert!(changed.contains("  - description: What applies to everybody\n  + description: What applies to all\n"), "{changed}");
+    assert!(
+        changed
+            .contains("  - description: What applies to everybody\n  + description: What applies to all\n"),
+        "{changed}"
+    );
 
     // Without a terminal, nothing is dropped unless it was said.
     let refused = kb(&cluster, &["delete", "handbook"]).complained(2);
@@ -155,7 +167,11 @@ fn etags_protect_what_others_have_changed() {
 #[test]
 fn files_of_a_folder_are_one_configuration_and_problems_name_file_and_line() {
     let (cluster, _db) = crate::connected!();
-    write(&cluster, "conf/10-bases.yaml", "knowledge_bases:\n  - id: a\n    embedder: own\n    vector_db: shared\n");
+    write(
+        &cluster,
+        "conf/10-bases.yaml",
+        "knowledge_bases:\n  - id: a\n    embedder: own\n    vector_db: shared\n",
+    );
     write(&cluster, "conf/20-nothing.yml", "# Nothing yet.\n");
     write(&cluster, "conf/sub/stores.yaml", "---\nvector_dbs:\n  - {id: shared, type: pgvector}\n");
     let models = write(
@@ -167,11 +183,18 @@ fn files_of_a_folder_are_one_configuration_and_problems_name_file_and_line() {
     let folder = folder.to_str().unwrap();
     let applied = kb(&cluster, &["apply", "-f", folder]).ended(0);
     assert!(applied.ends_with("3 created, 0 unchanged\n"), "{applied}");
-    std::fs::write(&models, "embedders:\n  - id: own\n    provider: local\n    api_key: sk-12345\n  - id: own\n").unwrap();
+    std::fs::write(
+        &models,
+        "embedders:\n  - id: own\n    provider: local\n    api_key: sk-12345\n  - id: own\n",
+    )
+    .unwrap();
     let wrong = kb(&cluster, &["apply", "-f", folder]).complained(1);
     let name = models.to_str().unwrap();
     assert!(wrong.contains(&format!("{name}:4:14: api_key is no reference to a key")), "{wrong}");
-    assert!(wrong.contains(&format!("{name}:5:5: embedder \"own\" is declared twice, first in {name}:2")), "{wrong}");
+    assert!(
+        wrong.contains(&format!("{name}:5:5: embedder \"own\" is declared twice, first in {name}:2")),
+        "{wrong}"
+    );
     assert!(!wrong.contains("sk-12345"), "{wrong}");
     let json = kb(&cluster, &["apply", "--json", "-f", folder]);
     let error: Value = serde_json::from_str(&json.err).unwrap();
@@ -193,7 +216,14 @@ fn questions_are_answered_by_passages_with_their_places() {
     let nothing = kb(&cluster, &["query", "handbook", "-q", "quantum"]);
     assert!(nothing.err.contains("nothing was found"), "{}", nothing.err);
     assert_eq!(nothing.ended(3), "");
-    let filter = ["query", "handbook", "-q", "leave", "--filter", r#"{"external_id": "travel.md"}"#];
+    let filter = [
+        "query",
+        "handbook",
+        "-q",
+        "leave",
+        "--filter",
+        r#"{"type": "eq", "key": "$external_id", "value": "travel.md"}"#,
+    ];
     kb(&cluster, &filter).ended(3);
     let wrong = kb(&cluster, &["query", "handbook", "-q", "leave", "--filter", "{"]).complained(2);
     assert!(wrong.contains("--filter is not JSON"), "{wrong}");
@@ -217,7 +247,10 @@ fn an_operator_sees_the_state_and_what_to_do() {
     let run = kb(&cluster, &["ingest", "handbook", "--json", "--watch"]).json();
     assert_eq!((&run["state"], &run["strategy"]), (&Value::from("done"), &Value::from("upsert")));
     let status = kb(&cluster, &["status"]).ended(0);
-    assert!(status.starts_with("KNOWLEDGE BASE  DOCUMENTS  READY") && status.contains("\nhandbook"), "{status}");
+    assert!(
+        status.starts_with("ID        DOCS  READY  PENDING") && status.contains("\nhandbook"),
+        "{status}"
+    );
     let status = kb(&cluster, &["status", "handbook", "--json"]).json();
     assert_eq!(status["knowledge_bases"][0]["ready"], 2);
     kb(&cluster, &["status", "none"]).complained(1);
@@ -227,7 +260,7 @@ fn an_operator_sees_the_state_and_what_to_do() {
     assert_eq!(health.code, Some(if has_problems { 3 } else { 0 }));
     assert!(kb(&cluster, &["doctor"]).out.contains("gateway"));
     // A problem comes with what to do about it.
-    db.run("SELECT kb.put_document('handbook', 'bad.html', E'\\\\xff'::bytea, content_type => 'text/html')");
+    db.run("SELECT kb.put_file('handbook', 'bad.pdf', '%PDF-1.7 and nothing else')");
     db.wait("handbook");
     let problems = kb(&cluster, &["doctor", "--problems"]).ended(3);
     assert!(problems.contains("warning  failures    failed documents: 1"), "{problems}");
@@ -240,7 +273,8 @@ fn vectors_are_those_of_the_embedder() {
     let written = kb(&cluster, &["embed", "--embedder", "hash", "leave"]).ended(0);
     let numbers = |text: &str| serde_json::from_str::<Vec<f32>>(text).unwrap();
     assert_eq!(numbers(&written), numbers(&expected));
-    let two = with_input(program(&cluster).args(["embed", "--embedder", "hash", "--json"]), "leave\n\ntravel\n");
+    let two =
+        with_input(program(&cluster).args(["embed", "--embedder", "hash", "--json"]), "leave\n\ntravel\n");
     let two: Vec<Vec<f32>> = serde_json::from_str(&two.ended(0)).unwrap();
     assert_eq!((two.len(), &two[0]), (2, &numbers(&expected)));
     let wrong = kb(&cluster, &["embed", "--embedder", "none", "x"]).complained(1);
@@ -276,12 +310,18 @@ fn a_role_without_rights_is_told_which_role_to_get() {
     db.run("CREATE ROLE nobody LOGIN; CREATE ROLE \"Ann O\" LOGIN IN ROLE kb_reader");
     for command in [&["list"][..], &["query", "handbook", "-q", "x"], &["status"], &["doctor"], &["export"]] {
         let error = said(program(&cluster).args(command).env("PGUSER", "nobody")).complained(1);
-        assert!(error.contains("42501") && error.contains("GRANT kb_reader TO \"nobody\";"), "{command:?}: {error}");
+        assert!(
+            error.contains("42501") && error.contains("GRANT kb_reader TO \"nobody\";"),
+            "{command:?}: {error}"
+        );
     }
     let as_reader = |arguments: &[&str]| said(program(&cluster).args(["-U", "Ann O"]).args(arguments));
     as_reader(&["query", "handbook", "-q", "annual leave"]).ended(0);
     let error = as_reader(&["ingest", "handbook"]).complained(1);
-    assert!(error.contains("may not call kb.ingest") && error.contains("GRANT kb_writer TO \"Ann O\";"), "{error}");
+    assert!(
+        error.contains("may not call kb.ingest") && error.contains("GRANT kb_writer TO \"Ann O\";"),
+        "{error}"
+    );
     let error = as_reader(&["delete", "hash", "--kind", "embedder", "--yes"]).complained(1);
     assert!(error.contains("GRANT kb_admin TO \"Ann O\";"), "{error}");
 }
@@ -291,10 +331,13 @@ fn another_tenant_is_served_only_if_the_role_may_act_for_it() {
     let (cluster, mut db) = crate::connected!();
     db.run(
         "SET kb.tenant = 'acme'; SELECT kb.create_knowledge_base('plans', 'hash'); RESET kb.tenant;
+         CREATE ROLE free LOGIN IN ROLE kb_reader;
          CREATE ROLE bound LOGIN IN ROLE kb_reader; SELECT kb.bind_role('bound', 'globex')",
     );
-    assert_eq!(kb(&cluster, &["list", "--json", "--project", "acme"]).json()[0]["id"], "plans");
-    assert_eq!(kb(&cluster, &["list", "--json", "--project", "globex"]).ended(0), "[]\n");
+    let list =
+        |tenant: &str| said(program(&cluster).args(["-U", "free", "list", "--json", "--project", tenant]));
+    assert_eq!(list("acme").json()[0]["id"], "plans");
+    assert_eq!(list("globex").ended(0), "[]\n");
     let refused = said(program(&cluster).args(["-U", "bound", "--project", "acme", "list", "--json"]));
     assert!(!refused.out.contains("plans"), "{}", refused.out);
     assert_eq!(refused.code, Some(1), "{}", refused.err);
@@ -309,7 +352,10 @@ fn a_database_without_the_extension_and_a_server_that_is_not_there_are_told_apar
     let error = kb(&cluster, &["-d", "none", "list"]).complained(4);
     assert!(error.contains("database \"none\" does not exist") && error.contains("3D000"), "{error}");
     let error = kb(&cluster, &["-p", "1", "list"]).complained(4);
-    assert!(error.contains("cannot connect to the server on socket") && error.contains(".s.PGSQL.1"), "{error}");
+    assert!(
+        error.contains("cannot connect to the server on socket") && error.contains(".s.PGSQL.1"),
+        "{error}"
+    );
     let wrong = kb(&cluster, &["-d", "postgresql://u:hunter2@h/?pasword=hunter2", "list"]).complained(4);
     assert!(wrong.contains("\"pasword\"") && !wrong.contains("hunter2"), "{wrong}");
     assert!(kb(&cluster, &["lost"]).complained(2).contains("lost"));
@@ -348,7 +394,10 @@ fn an_older_or_newer_extension_is_named_and_used_as_far_as_it_goes() {
     }
     kb(&cluster, &["list", "--kind", "source", "--kb", "handbook"]).ended(0);
     let lacking = kb(&cluster, &["export"]).complained(1);
-    assert!(lacking.contains("has no function kb.export") && lacking.contains("ALTER EXTENSION kb UPDATE"), "{lacking}");
+    assert!(
+        lacking.contains("has no function kb.export") && lacking.contains("ALTER EXTENSION kb UPDATE"),
+        "{lacking}"
+    );
     kb(&cluster, &["embed", "x"]).complained(2);
     db.run("UPDATE pg_extension SET extversion = '99.0' WHERE extname = 'kb'");
     let newer = kb(&cluster, &["list", "--json"]);
@@ -380,7 +429,12 @@ fn no_document_commands_the_terminal() {
         &["--\u{1b}[2J"],
     ] {
         let said = kb(&cluster, command);
-        assert!(!is_harmful(&said.out) && !is_harmful(&said.err), "{command:?}: {:?} {:?}", said.out, said.err);
+        assert!(
+            !is_harmful(&said.out) && !is_harmful(&said.err),
+            "{command:?}: {:?} {:?}",
+            said.out,
+            said.err
+        );
     }
     let rows = kb(&cluster, &["query", "handbook", "-q", "leave", "--json"]).json();
     assert_eq!(rows[0]["title"], evil);
@@ -390,7 +444,12 @@ fn no_document_commands_the_terminal() {
 fn a_reader_that_leaves_is_no_error() {
     let (cluster, mut db) = crate::connected!();
     fill(&mut db);
-    for command in [&["query", "handbook", "-q", "leave"][..], &["list", "--json"], &["export"], &["completions", "bash"]] {
+    for command in [
+        &["query", "handbook", "-q", "leave"][..],
+        &["list", "--json"],
+        &["export"],
+        &["completions", "bash"],
+    ] {
         let mut child =
             program(&cluster).args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
@@ -476,20 +535,26 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     let quoted = |text: &str| text.replace('\'', "''");
     db.run(&format!(
         "COPY (SELECT unnest(string_to_array('{}', E'\\n'))) TO PROGRAM 'umask 077; cat > \"{1}/server.key\"';
-         COPY (SELECT unnest(string_to_array('{2}', E'\\n'))) TO PROGRAM 'cat > \"{1}/server.crt\"';
-         ALTER SYSTEM SET ssl = on",
+         COPY (SELECT unnest(string_to_array('{2}', E'\\n'))) TO PROGRAM 'cat > \"{1}/server.crt\"'",
         quoted(&key),
         cluster.data().display(),
         quoted(&pem)
     ));
+    db.run("ALTER SYSTEM SET ssl = on");
     cluster.reload();
     let root = give("root.crt", &pem, 0o644);
     let (other, _) = certificate("db.test");
     let wrong_root = give("wrong.crt", &other, 0o644);
-    let port = program(&cluster).get_envs().find(|(name, _)| *name == "PGPORT").unwrap().1.unwrap().to_owned();
+    let port =
+        program(&cluster).get_envs().find(|(name, _)| *name == "PGPORT").unwrap().1.unwrap().to_owned();
     let connect = |more: &str, variables: &[(&str, &str)]| {
         let dbname = format!("host=db.test hostaddr={address} dbname={APP} {more}");
-        said(program(&cluster).env("PGPORT", &port).envs(variables.iter().copied()).args(["-d", &dbname, "-w", "list", "--json"]))
+        said(
+            program(&cluster)
+                .env("PGPORT", &port)
+                .envs(variables.iter().copied())
+                .args(["-d", &dbname, "-w", "list", "--json"]),
+        )
     };
     until(SOON, "the server takes connections by TLS", || {
         connect("user=ann sslmode=require", &[("PGPASSWORD", "s3cret:\\x")]).code == Some(0)
@@ -527,9 +592,17 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     std::fs::set_permissions(&passfile, PermissionsExt::from_mode(0o644)).unwrap();
     let open = connect("user=ann", &[("PGPASSFILE", &passfile)]).complained(4);
     assert!(open.contains("others may read it"), "{open}");
+    let dbname = format!("host=db.test hostaddr={address} dbname={APP} user=ann");
+    let mut asked =
+        Terminal::start(program(&cluster).env("PGPORT", &port).args(["-d", &dbname, "list", "--json"]));
+    asked.shows("Password for user ann: ");
+    asked.type_in("s3cret:\\x\n");
+    assert!(!asked.shows("[]").contains("s3cret"));
+    assert_eq!(asked.ended(), Some(0));
     let wrong = connect("user=ann password=wrong", &[]).complained(4);
     assert!(wrong.contains("28P01"), "{wrong}");
-    let service = format!("[app]\nhost=db.test\nhostaddr={address}\nuser=ann\npassword=s3cret:\\x\ndbname={APP}\n");
+    let service =
+        format!("[app]\nhost=db.test\nhostaddr={address}\nuser=ann\npassword=s3cret:\\x\ndbname={APP}\n");
     let service = give("service.conf", &service, 0o600);
     let by_service = said(
         program(&cluster)
@@ -543,11 +616,120 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     assert_eq!(by_service.ended(0), "[]\n");
     // The first host of a list that answers is taken.
     let list = format!("host=/nonexistent,db.test hostaddr=,{address} user=ann dbname={APP}");
-    said(program(&cluster).env("PGPORT", &port).env("PGPASSWORD", given[0].1).args(["-d", &list, "list"])).ended(0);
+    said(program(&cluster).env("PGPORT", &port).env("PGPASSWORD", given[0].1).args(["-d", &list, "list"]))
+        .ended(0);
     let standby = connect("user=ann target_session_attrs=standby", &given).complained(4);
     assert!(standby.contains("is no standby"), "{standby}");
     connect("user=ann target_session_attrs=prefer-standby", &given).ended(0);
-    let shown = connect("user=ann options='-c default_transaction_read_only=on' target_session_attrs=read-write", &given);
+    let shown = connect(
+        "user=ann options='-c default_transaction_read_only=on' target_session_attrs=read-write",
+        &given,
+    );
     assert!(shown.complained(4).contains("gives no session that writes"));
     assert!(!cluster.log().contains("s3cret"));
+}
+
+/// The program on a terminal of its own, and what it has shown there.
+struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    fn start(command: &mut Command) -> Terminal {
+        let (mut ours, mut theirs) = (0, 0);
+        let null = std::ptr::null_mut();
+        // SAFETY: both numbers are written, and the other arguments may be null.
+        let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), null.cast()) };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: both descriptors were opened just now and belong to nobody else.
+        let (keyboard, end) = unsafe { (File::from_raw_fd(ours), File::from_raw_fd(theirs)) };
+        command
+            .env("TERM", "xterm")
+            .stdin(end.try_clone().unwrap())
+            .stdout(end.try_clone().unwrap())
+            .stderr(end);
+        // SAFETY: the child only calls the system, and makes the terminal its own.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                libc::ioctl(0, libc::TIOCSCTTY, 0);
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        // Our copies of the other end close with the command, so that reading ends with the program.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (shown, mut from) = (screen.clone(), keyboard.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+        });
+        Terminal { child, keyboard, screen }
+    }
+
+    /// Waits until this is on the screen, and returns all that is.
+    fn shows(&self, text: &str) -> String {
+        until(SOON, &format!("the terminal shows {text:?}"), || self.screen.lock().unwrap().contains(text));
+        self.screen.lock().unwrap().clone()
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.screen.lock().unwrap().clear();
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn ended(mut self) -> Option<i32> {
+        let mut code = None;
+        until(SOON, "the program ends", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        code.unwrap().code()
+    }
+}
+
+#[test]
+fn a_terminal_has_colours_questions_and_a_chat() {
+    let (cluster, mut db) = crate::connected!();
+    let stub = Stub::start(Options::default());
+    fill(&mut db);
+    db.run(&format!("SELECT kb.create_llm('talker', 'openai', 'model', '{}')", stub.base_url("chat_openai")));
+    let query = ["query", "handbook", "-q", "annual leave"];
+    let painted = Terminal::start(program(&cluster).args(query));
+    assert!(painted.shows("thirty days").contains("\u{1b}[36mleave.md\u{1b}[0m"));
+    assert_eq!(painted.ended(), Some(0));
+    let plain = Terminal::start(program(&cluster).env("NO_COLOR", "1").args(query));
+    assert!(!plain.shows("thirty days").contains('\u{1b}'));
+    assert_eq!(plain.ended(), Some(0));
+
+    let mut kept = Terminal::start(program(&cluster).args(["delete", "handbook"]));
+    kept.shows("Drop knowledge base handbook with its 2 documents? [y/N]");
+    kept.type_in("\n");
+    kept.shows("nothing was dropped");
+    assert_eq!((kept.ended(), db.count("kb.knowledge_bases")), (Some(1), 1));
+
+    let mut chat = Terminal::start(program(&cluster).args(["ask", "handbook", "--conversation", "visit"]));
+    chat.shows("> ");
+    chat.type_in("How many days of annual leave?\r");
+    chat.shows("Sources");
+    chat.type_in("And quantum?\r");
+    chat.shows("The documents do not answer this question.");
+    chat.type_in("\u{4}");
+    assert_eq!((chat.ended(), db.count("kb.turns WHERE conversation_id = 'visit'")), (Some(0), 4));
+
+    let mut watched = Terminal::start(program(&cluster).args(["status", "--watch"]));
+    watched.shows("handbook");
+    watched.type_in("\u{3}");
+    assert_eq!(watched.ended(), Some(0));
+
+    let mut dropped = Terminal::start(program(&cluster).args(["delete", "handbook"]));
+    dropped.shows("[y/N]");
+    dropped.type_in("y\n");
+    dropped.shows("dropped knowledge base handbook");
+    assert_eq!((dropped.ended(), db.count("kb.knowledge_bases")), (Some(0), 0));
 }

@@ -374,16 +374,12 @@ impl Target {
         let mut config = Config::new();
         config.user(self.user()).dbname(self.database()).port(host.port);
         config.application_name(self.value("application_name").unwrap_or("kb"));
-        if host.is_socket() {
-            config.host(&host.name);
-        } else {
-            if !host.name.is_empty() {
-                config.host(&host.name);
-            }
-            if let Some(address) = host.address {
-                config.hostaddr(address);
-            }
-        }
+        match host.address {
+            // TLS needs a name, which may be an address.
+            Some(address) if host.name.is_empty() => config.host(address.to_string()),
+            Some(address) => config.host(&host.name).hostaddr(address),
+            None => config.host(&host.name),
+        };
         if let Some(password) = password {
             config.password(password);
         }
