@@ -25,10 +25,13 @@ library=$stage$("$PG_CONFIG" --pkglibdir)/kb.so
 control=$stage$extension/kb.control
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
 rm -f "$built/libkb.so"
-cargo build "${flags[@]}" --package kb --package kb-extract --package kb-schema --no-default-features --features "kb/pg$PG_MAJOR"
+cargo build "${flags[@]}" --package kb --package kb-cli --package kb-extract --package kb-schema --no-default-features \
+    --features "kb/pg$PG_MAJOR"
 # The program is there before the library that starts it.
 install -D "$built/kb-extract" "${library%/*}/kb-extract"
 place_all "$stage" kb-extract
+# Beside psql, where programs of extensions are.
+install -D "$built/kb" "$stage$("$PG_CONFIG" --bindir)/kb"
 install -D "$built/libkb.so" "$library"
 mkdir -p "$stage$extension"
 sed "s/@CARGO_VERSION@/$version/" kb.control >"$control"

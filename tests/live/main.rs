@@ -57,6 +57,7 @@ mod outage;
 mod outgrown;
 mod own_chunking;
 mod poor_index;
+mod program;
 mod prompts;
 mod providers;
 mod put_file;
