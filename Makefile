@@ -1,6 +1,6 @@
 # The commands of this repository; `make help` lists them. Each calls a script of tools/.
 
-.PHONY: help setup build demo demo-stop test test-kernels test-real test-bare test-pg-upgrade fuzz install installcheck lint bench bench-full freeze check-features
+.PHONY: help setup build deb demo demo-stop test test-kernels test-real test-bare test-pg-upgrade fuzz install installcheck lint bench bench-full freeze check-features
 .NOTPARALLEL:
 
 # As in tools/env.sh; here, so that no shell on the way complains of a locale that is not installed.
@@ -20,7 +20,13 @@ setup: ## install what is missing (apt, pgvector, models); quick when nothing is
 build: setup ## build and install the development build that demo and test use
 	@tools/install.sh dev
 
-demo: build ## ingest PostgreSQL's manual and a folder of 300 files into a scratch cluster, ask them questions, remember a preference
+ifdef PACKAGES
+# Nothing is compiled.
+demo: export PACKAGES := $(PACKAGES)
+else
+demo: build
+endif
+demo: ## ingest PostgreSQL's manual and a folder of 300 files into a scratch cluster, ask them questions, remember a preference
 	@tools/demo.sh
 
 demo-stop: ## stop the demo's cluster
@@ -48,6 +54,10 @@ test-pg-upgrade: build ## pg_upgrade of a filled database to a newer server with
 install: ## build for release and install into the server of PG_CONFIG=...
 	@tools/setup.sh models
 	@tools/install.sh release
+
+deb: setup ## Debian packages of kb, for each of Debian's servers that is here, in .scratch/packages; make demo PACKAGES=folder tries them
+	@tools/setup.sh deb
+	@tools/deb.sh
 
 installcheck: ## run pg_test/ against the server of PGHOST and PGPORT
 	@tools/regress.sh

@@ -109,7 +109,6 @@ pack_server() {
     mkdir -p "$dir$library" "$dir$extension" "$dir/usr/share/postgresql/$major/kb"
     cp "$stage$library/kb.so" "$dir$library/"
     cp "$stage$extension"/kb* "$dir$extension/"
-    find "$root/sql/upgrade" -name 'kb--*--*.sql' -exec cp {} "$dir$extension/" \;
     # The programs and the models are the same for all servers, and are found where the library looks for them.
     ln -s ../../../kb/kb-extract "$dir$library/kb-extract"
     ln -s ../../../kb/models "$dir/usr/share/postgresql/$major/kb/models"

@@ -1,12 +1,26 @@
 #!/usr/bin/env bash
 # The demo: a scratch cluster that stays, PostgreSQL's manual and a folder of documents in it, some questions.
-# tools/demo.sh [stop]
+# tools/demo.sh [stop]; with PACKAGES=FOLDER it installs the Debian packages in that folder, and compiles nothing.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
 # shellcheck source=tools/cluster.sh
 . "$(dirname "$0")/cluster.sh"
+# shellcheck source=tools/packages.sh
+. "$(dirname "$0")/packages.sh"
+
+# The server of the last demo.
+used=$root/.scratch/demo-server
+mkdir -p "$root/.scratch"
+if [ "${1:-}" = stop ]; then
+    if [ -f "$used" ]; then PG_CONFIG=$(cat "$used"); fi
+elif [ -n "${PACKAGES:-}" ]; then
+    install_packages_of "$PACKAGES"
+    "$root/tools/setup.sh" manual documents
+fi
 need_setup
+printf '%s\n' "$PG_CONFIG" >"$used"
+[ -z "${PACKAGES:-}" ] || KB_MODEL_DIR=/usr/share/kb/models
 
 dir=$KB_SCRATCH/demo
 if [ "${1:-}" = stop ]; then
@@ -73,17 +87,19 @@ wait "$psql_pid" || die "the demo failed; its server's log is $dir/log"
 psql_pid=
 
 # The same from a command line, in colours on a terminal.
+program=$PG_BIN/kb
+[ -z "${PACKAGES:-}" ] || program=kb
 connection=(-h "$dir" -p "$PORT" -U postgres -d demo)
 say "kb status"
-"$PG_BIN/kb" "${connection[@]}" status
+"$program" "${connection[@]}" status
 question='how do I undo a transaction?'
 say "kb query manual -q '$question' --top-k 1"
-"$PG_BIN/kb" "${connection[@]}" query manual -q "$question" --top-k 1
+"$program" "${connection[@]}" query manual -q "$question" --top-k 1
 
 cat <<END
 
 Ask it yourself:  $PG_BIN/psql ${connection[*]}
                   SELECT rank, score, content FROM kb.query('manual', '$question', 3);
-or                $PG_BIN/kb ${connection[*]} query manual -q '$question'
+or                $program ${connection[*]} query manual -q '$question'
 Stop it:          make demo-stop
 END

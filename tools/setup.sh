@@ -241,7 +241,10 @@ for part in "${parts[@]}"; do
 done
 wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
-check_rust
+# What is only unpacked needs neither a compiler nor a server.
+builds() { wants pgvector || wants models || wants lint; }
+
+! builds || check_rust
 check_owner
 exec 9>>"$root/.scratch/setup.lock"
 flock --nonblock 9 || { say "waiting for another setup to end"; flock 9; }
@@ -252,13 +255,15 @@ if [ -e "$installing" ]; then
     repair || failed "apt-get --fix-broken install" "see to apt"
     rm "$installing"
 fi
-need_programs
-need_server
+if builds; then
+    need_programs
+    need_server
+fi
 if [ ${#packages[@]} -gt 0 ]; then
     install_packages "${packages[@]}"
     find_pg || die "no PostgreSQL with headers found after its installation; see $log"
 fi
-check_server_user
+! builds || check_server_user
 find_scratch
 tmp=$KB_SCRATCH/setup
 rm -rf "$tmp"
