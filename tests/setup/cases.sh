@@ -271,7 +271,11 @@ whole "What lint checks with is installed by a part of its own."
 without bin/{git,shellcheck}
 apt "shellcheck 1" "git 1"
 does "apt-get install shellcheck git | fetching cargo-deny" lint
-stops "setup.sh knows no part nonsense: pgvector models manual documents lint" nonsense
+stops "setup.sh knows no part nonsense: pgvector models manual documents lint clients deb" nonsense
+
+whole "So is what the tests of the clients run on."
+apt "nodejs 18" "npm 9"
+does "apt-get install nodejs npm" clients
 
 whole "A failure is one line with its reason."
 without bin/cc

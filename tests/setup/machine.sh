@@ -60,6 +60,7 @@ install_package() {
         postgresql-*-pgvector) postgres "$number" "${version%-*}" ;;
         postgresql-server-dev-*) postgres "$number" headers ;;
         postgresql-*) postgres "$number" server ;;
+        nodejs) program node ;;
         *) program "$1" ;;
     esac
 }
