@@ -19,8 +19,7 @@ done
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 architecture=$(dpkg --print-architecture)
 # What is packed twice is the same twice, whenever that is.
-SOURCE_DATE_EPOCH=$(git -c safe.directory='*' -C "$root" log -1 --format=%ct 2>/dev/null || stat -c %Y "$root/Cargo.toml")
-export SOURCE_DATE_EPOCH
+epoch=$(git -c safe.directory='*' -C "$root" log -1 --format=%ct 2>/dev/null || stat -c %Y "$root/Cargo.toml")
 work=$root/.scratch/deb
 log=$root/.scratch/deb.log
 : >"$log"
@@ -40,12 +39,14 @@ libraries() {
 
 # pack NAME ARCHITECTURE SECTION DEPENDS RECOMMENDS SUMMARY DESCRIPTION: packs what is in $work/NAME.
 pack() {
-    local name=$1 dir=$work/$1 doc=$work/$1/usr/share/doc/$1
+    local name=$1 dir=$work/$1 doc=$work/$1/usr/share/doc/$1 changelog=changelog.gz
+    # A version with a revision is that of a package of somebody else's sources.
+    [ -z "${packed_version:-}" ] || changelog=changelog.Debian.gz
     mkdir -p "$dir/DEBIAN" "$doc"
     [ -f "$doc/copyright" ] || cp "$work/copyright" "$doc/copyright"
     printf '%s (%s) unstable; urgency=medium\n\n  * Packaged from the sources of this version; CHANGELOG.md says what is new.\n\n -- %s  %s\n' \
-        "$name" "${packed_version:-$version}" "$maintainer" "$(date -R -u -d "@$SOURCE_DATE_EPOCH")" |
-        gzip -9n >"$doc/changelog.gz"
+        "$name" "${packed_version:-$version}" "$maintainer" "$(date -R -u -d "@$epoch")" |
+        gzip -9n >"$doc/$changelog"
     find "$dir" -type f -exec chmod 644 {} + -o -type d -exec chmod 755 {} +
     find "$dir" -type f \( -path '*/bin/*' -o -name kb-extract \) -exec chmod 755 {} +
     find "$dir" -type f \( -name '*.so' -o -path '*/bin/*' -o -name kb-extract \) -exec strip --strip-unneeded {} +
@@ -58,9 +59,9 @@ pack() {
         printf 'Description: %s\n' "$6"
         fold -s -w 75 <<<"$7" | sed 's/ *$//; s/^/ /'
     } >"$dir/DEBIAN/control"
-    find "$dir" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-    # Vectors do not become smaller.
-    try dpkg-deb --root-owner-group "-Z$([ "$name" = kb-models ] && echo none || echo xz)" --build "$dir" \
+    find "$dir" -newermt "@$epoch" -exec touch -h -d "@$epoch" {} +
+    # Vectors hardly become smaller, however long that is tried.
+    SOURCE_DATE_EPOCH=$epoch try dpkg-deb --root-owner-group -Zxz "-z$([ "$name" = kb-models ] && echo 0 || echo 6)" --build "$dir" \
         "$folder/${name}_${packed_version:-$version}_$2.deb"
     say "packed ${name}_${packed_version:-$version}_$2.deb"
 }

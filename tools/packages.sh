@@ -1,11 +1,12 @@
 # Installs kb from Debian packages, so that nothing has to be compiled. Sourced after env.sh.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 
 # install_packages_of FOLDER: installs the newest server of which the folder has a package of kb and apt the server, with the
 # program and the models, and sets PG_CONFIG.
 install_packages_of() {
     local folder=$1 major architecture package files=()
-    folder=$(realpath "$folder" 2>/dev/null) && [ -d "$folder" ] || die "PACKAGES=$1 is no folder: make deb makes one"
+    [ -d "$folder" ] || die "PACKAGES=$1 is no folder: make deb makes one"
+    folder=$(realpath "$folder")
     have apt-get || die "packages are for Debian, and there is no apt-get here"
     architecture=$(dpkg --print-architecture)
     gain_root "make demo PACKAGES=$1"

@@ -2,7 +2,7 @@
 # Installs what is missing to build and try kb on Debian: first packages, then what is built and fetched. Quick when nothing is
 # missing. Everything is made under another name and moved, so that a run that was interrupted leaves nothing that the next one
 # takes for whole.
-# tools/setup.sh [PART...], parts: pgvector models manual documents (these when none is named), lint and clients.
+# tools/setup.sh [PART...], parts: pgvector models manual documents (these when none is named), lint, clients and deb.
 set -euo pipefail
 # shellcheck source=tools/env.sh
 . "$(dirname "$0")/env.sh"

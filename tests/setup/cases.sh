@@ -277,6 +277,15 @@ whole "So is what the tests of the clients run on."
 apt "nodejs 18" "npm 9"
 does "apt-get install nodejs npm" clients
 
+whole "What makes packages, too."
+without bin/{dpkg-shlibdeps,strip,lintian}
+apt "dpkg-dev 1" "binutils 1" "lintian 1"
+does "apt-get install dpkg-dev binutils lintian" deb
+
+whole "The demo of packages fetches its documents without a compiler and without Rust."
+without bin/{cargo,rustc,cc,make,pkg-config} usr/include scratch/manual
+does "fetching postgresql-doc-15" manual
+
 whole "A failure is one line with its reason."
 without bin/cc
 program apt-get "echo 'much output'; echo 'E: Failed to fetch gcc: no route to host' >&2; exit 100"

@@ -1,0 +1,2 @@
+-- Run once, when the container makes its database.
+CREATE EXTENSION kb CASCADE;
