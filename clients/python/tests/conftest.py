@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -70,6 +71,13 @@ def pytest_itemcollected(item):
     for fixture, reason in marks.items():
         if fixture in item.fixturenames:
             item.add_marker(pytest.mark.xfail(strict=True, raises=NotImplementedError, reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many tests are expected to fail, and why, in a line for each reason."""
+    reasons = Counter(report.wasxfail for report in terminalreporter.stats.get("xfailed", []))
+    for reason, number in reasons.items():
+        terminalreporter.write_line(f"{number} expected to fail: {reason}")
 
 
 @dataclass

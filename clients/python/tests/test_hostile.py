@@ -4,6 +4,7 @@ import time
 from datetime import UTC, date, datetime
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from kb_client import Document, InvalidArgument, InvalidDocument, KbError, TooLarge
@@ -114,13 +115,16 @@ def test_a_huge_batch_is_all_or_nothing(kb):
     assert list(kb.documents()) == []
 
 
-def test_a_batch_takes_time_in_proportion_to_its_size(kb):
+def test_a_batch_takes_time_in_proportion_to_its_size(kb, conninfo):
     def seconds(number):
-        start = time.monotonic()
-        stored = kb.put_many({"external_id": str(n), "content": f"text {n}"} for n in range(number))
-        taken = time.monotonic() - start
-        assert len(stored) == number
-        assert kb.clear() == number
+        with psycopg.connect(conninfo) as connection:
+            start = time.monotonic()
+            stored = kb.using(connection).put_many(
+                {"external_id": str(n), "content": f"text {n}"} for n in range(number)
+            )
+            taken = time.monotonic() - start
+            assert len(stored) == number
+            connection.rollback()
         return taken
 
     seconds(1000)
@@ -128,11 +132,23 @@ def test_a_batch_takes_time_in_proportion_to_its_size(kb):
     assert large < 4 * small * 2.5, (small, large)
 
 
-def test_a_document_larger_than_a_batch_goes_alone(kb):
+def test_a_document_larger_than_a_batch_goes_alone(kb, conninfo):
     texts = {str(n): ("word " * 1_200_000) + str(n) for n in range(3)}
-    stored = kb.put_many({"external_id": name, "content": text} for name, text in texts.items())
-    assert [row.external_id for row in stored] == list(texts)
-    assert kb.clear() == 3
+    # Undone, so that the worker does not cut 18 MB.
+    with psycopg.connect(conninfo) as connection:
+        stored = kb.using(connection).put_many({"external_id": name, "content": text} for name, text in texts.items())
+        assert [row.external_id for row in stored] == list(texts)
+        assert [len(row.content) for row in kb.using(connection).get(["2"])] == [len(texts["2"])]
+        connection.rollback()
+
+
+def test_a_batch_that_is_not_committed_waits_for_nobody(kb, conninfo):
+    with psycopg.connect(conninfo) as connection:
+        kb.using(connection).put_many({"external_id": str(n), "content": "text"} for n in range(2001))
+        assert kb.put("other", "text") == "added"
+        kb.wait(60)
+        connection.rollback()
+    assert [document.external_id for document in kb.documents()] == ["other"]
 
 
 def test_nothing_is_put_of_an_empty_batch(kb):

@@ -34,7 +34,7 @@ class TestVectorStoreOfATenant(VectorStoreIntegrationTests):
     @pytest.fixture
     async def vectorstore(self, conninfo, name):
         with KnowledgeBase(name, conninfo, tenant="acme", max_connections=1) as kb:
-            kb.create(embedder="minilm")
+            kb.create(embedder="static")
             async with AsyncKnowledgeBase(name, conninfo, tenant="acme", max_connections=1) as async_kb:
                 yield KnowledgeBaseVectorStore(kb, async_kb=async_kb, wait_timeout=60)
             kb.drop()
@@ -44,8 +44,9 @@ class TestVectorStoreWithVectorsOfTheCaller(VectorStoreIntegrationTests):
     expected_to_fail = {"vectorstore": "kb takes no vectors of the caller's yet, so not those of the suite's embedding"}
 
     @pytest.fixture
-    def vectorstore(self, kb):
-        return KnowledgeBaseVectorStore(kb, embedding=self.get_embeddings())
+    def vectorstore(self, conninfo, name):
+        with KnowledgeBase(name, conninfo) as kb:
+            return KnowledgeBaseVectorStore(kb, embedding=self.get_embeddings())
 
 
 class Retriever(RetrieversIntegrationTests):
