@@ -126,7 +126,7 @@ fn read(from: &mut impl Read, path: &Path, left: &mut u64) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::failed(format!("{}: the file is not UTF-8", path.display())))
 }
 
-/// The YAML files below a folder. What begins with a dot is not for us, and links to folders are not followed.
+/// The YAML files below a folder. What begins with a dot is left out, and links to folders are not followed.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries = std::fs::read_dir(folder).map_err(|e| Error::file(folder, &e))?;
     for entry in entries {

@@ -456,6 +456,11 @@ impl Target {
         }
         let text = text.strip_prefix("error connecting to server: ").unwrap_or(&text);
         let failed = Error::connection(format!("cannot connect to {}: {text}", host.shown()));
+        if text.contains("peer certificate") {
+            let hint = "sslrootcert must have the certificate that vouches for the server's, and with \
+                        sslmode=verify-full this one must name the host.";
+            return (failed.hint(hint), false);
+        }
         (
             failed.hint("Does the server run there? Say where it is by -h and -p, PGHOST and PGPORT, or -d."),
             false,
