@@ -584,7 +584,7 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     connect("user=plain password=p sslmode=allow", &[]).ended(0);
 
     let missing = connect("user=ann", &[]).complained(4);
-    assert!(missing.contains("wants a password for role \"ann\""), "{missing}");
+    assert!(missing.contains("wants a password for role"), "{missing}");
     let line = format!("db.test:{}:*:ann:s3cret\\:\\\\x\n", port.to_str().unwrap());
     let passfile = give("pgpass", &line, 0o600);
     let passfile = passfile.to_str().unwrap().to_string();

@@ -166,7 +166,8 @@ fn explanation(explained: &Value, output: &Output) -> String {
         .as_object()
         .into_iter()
         .flatten()
-        .filter_map(|(step, time)| Some(format!("{} {:.1} ms", clean_line(step), time.as_f64()?)))
+        .filter_map(|(step, time)| Some((step, time.as_f64().filter(|time| *time >= 0.05)?)))
+        .map(|(step, time)| format!("{} {time:.1} ms", clean_line(step)))
         .collect();
     for (head, listed) in [("Candidates:", stages), ("Time:", times)] {
         if !listed.is_empty() {
