@@ -10,32 +10,32 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// What a run of the program wrote, and how it ended.
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl Said {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}{}", self.out, self.err))
     }
 
     /// The standard output of a command that ended with this code.
-    fn ended(self, code: i32) -> String {
+    pub fn ended(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
         self.out
     }
 
     /// The standard error of a command that ended with this code.
-    fn complained(self, code: i32) -> String {
+    pub fn complained(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
         self.err
     }
 }
 
 /// The installed program with an environment that leads to this cluster, and nothing else in it.
-fn program(cluster: &Cluster) -> Command {
+pub fn program(cluster: &Cluster) -> Command {
     let installed = Path::new(&std::env::var_os("PG_BIN").unwrap()).join("kb");
     assert!(installed.exists(), "{} is missing: make build installs it", installed.display());
     let mut command = Command::new(installed);
@@ -46,7 +46,7 @@ fn program(cluster: &Cluster) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> Said {
+pub fn said(command: &mut Command) -> Said {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
@@ -112,7 +112,10 @@ fn a_configuration_is_applied_compared_listed_exported_and_dropped() {
     assert!(kb(&cluster, &["list", "--kind", "embedder"]).ended(0).contains("all-MiniLM-L6-v2"));
     let got = kb(&cluster, &["get", "handbook"]).ended(0);
     assert!(got.starts_with("id: handbook\nembedder: hash\n") && got.contains("  top_k: 5\n"), "{got}");
-    assert_eq!(kb(&cluster, &["get", "handbook", "--json"]).json()["description"], "What applies to everybody");
+    assert_eq!(
+        kb(&cluster, &["get", "handbook", "--json"]).json()["description"],
+        "What applies to everybody"
+    );
     let none = kb(&cluster, &["get", "nothing"]).complained(1);
     assert!(none.contains("\"nothing\" does not exist"), "{none}");
 
@@ -120,9 +123,14 @@ fn a_configuration_is_applied_compared_listed_exported_and_dropped() {
     let exported = kb(&cluster, &["export", "knowledge_base", "handbook"]).ended(0);
     let again = with_input(program(&cluster).args(["diff", "-f", "-"]), &exported);
     assert_eq!(again.ended(0), "1 unchanged\n");
-    let changed = with_input(program(&cluster).args(["diff", "-f", "-"]), &exported.replace("everybody", "all"));
+    let changed =
+        with_input(program(&cluster).args(["diff", "-f", "-"]), &exported.replace("everybody", "all"));
     let changed = changed.ended(3);
-    assert!(changed.contains("  - description: What applies to everybody\n  + description: What applies to all\n"), "{changed}");
+    assert!(
+        changed
+            .contains("  - description: What applies to everybody\n  + description: What applies to all\n"),
+        "{changed}"
+    );
 
     // Without a terminal, nothing is dropped unless it was said.
     let refused = kb(&cluster, &["delete", "handbook"]).complained(2);
@@ -155,7 +163,11 @@ fn etags_protect_what_others_have_changed() {
 #[test]
 fn files_of_a_folder_are_one_configuration_and_problems_name_file_and_line() {
     let (cluster, _db) = crate::connected!();
-    write(&cluster, "conf/10-bases.yaml", "knowledge_bases:\n  - id: a\n    embedder: own\n    vector_db: shared\n");
+    write(
+        &cluster,
+        "conf/10-bases.yaml",
+        "knowledge_bases:\n  - id: a\n    embedder: own\n    vector_db: shared\n",
+    );
     write(&cluster, "conf/20-nothing.yml", "# Nothing yet.\n");
     write(&cluster, "conf/sub/stores.yaml", "---\nvector_dbs:\n  - {id: shared, type: pgvector}\n");
     let models = write(
@@ -167,11 +179,18 @@ fn files_of_a_folder_are_one_configuration_and_problems_name_file_and_line() {
     let folder = folder.to_str().unwrap();
     let applied = kb(&cluster, &["apply", "-f", folder]).ended(0);
     assert!(applied.ends_with("3 created, 0 unchanged\n"), "{applied}");
-    std::fs::write(&models, "embedders:\n  - id: own\n    provider: local\n    api_key: sk-12345\n  - id: own\n").unwrap();
+    std::fs::write(
+        &models,
+        "embedders:\n  - id: own\n    provider: local\n    api_key: sk-12345\n  - id: own\n",
+    )
+    .unwrap();
     let wrong = kb(&cluster, &["apply", "-f", folder]).complained(1);
     let name = models.to_str().unwrap();
     assert!(wrong.contains(&format!("{name}:4:14: api_key is no reference to a key")), "{wrong}");
-    assert!(wrong.contains(&format!("{name}:5:5: embedder \"own\" is declared twice, first in {name}:2")), "{wrong}");
+    assert!(
+        wrong.contains(&format!("{name}:5:5: embedder \"own\" is declared twice, first in {name}:2")),
+        "{wrong}"
+    );
     assert!(!wrong.contains("sk-12345"), "{wrong}");
     let json = kb(&cluster, &["apply", "--json", "-f", folder]);
     let error: Value = serde_json::from_str(&json.err).unwrap();
@@ -217,7 +236,10 @@ fn an_operator_sees_the_state_and_what_to_do() {
     let run = kb(&cluster, &["ingest", "handbook", "--json", "--watch"]).json();
     assert_eq!((&run["state"], &run["strategy"]), (&Value::from("done"), &Value::from("upsert")));
     let status = kb(&cluster, &["status"]).ended(0);
-    assert!(status.starts_with("KNOWLEDGE BASE  DOCUMENTS  READY") && status.contains("\nhandbook"), "{status}");
+    assert!(
+        status.starts_with("KNOWLEDGE BASE  DOCUMENTS  READY") && status.contains("\nhandbook"),
+        "{status}"
+    );
     let status = kb(&cluster, &["status", "handbook", "--json"]).json();
     assert_eq!(status["knowledge_bases"][0]["ready"], 2);
     kb(&cluster, &["status", "none"]).complained(1);
@@ -240,7 +262,8 @@ fn vectors_are_those_of_the_embedder() {
     let written = kb(&cluster, &["embed", "--embedder", "hash", "leave"]).ended(0);
     let numbers = |text: &str| serde_json::from_str::<Vec<f32>>(text).unwrap();
     assert_eq!(numbers(&written), numbers(&expected));
-    let two = with_input(program(&cluster).args(["embed", "--embedder", "hash", "--json"]), "leave\n\ntravel\n");
+    let two =
+        with_input(program(&cluster).args(["embed", "--embedder", "hash", "--json"]), "leave\n\ntravel\n");
     let two: Vec<Vec<f32>> = serde_json::from_str(&two.ended(0)).unwrap();
     assert_eq!((two.len(), &two[0]), (2, &numbers(&expected)));
     let wrong = kb(&cluster, &["embed", "--embedder", "none", "x"]).complained(1);
@@ -276,12 +299,18 @@ fn a_role_without_rights_is_told_which_role_to_get() {
     db.run("CREATE ROLE nobody LOGIN; CREATE ROLE \"Ann O\" LOGIN IN ROLE kb_reader");
     for command in [&["list"][..], &["query", "handbook", "-q", "x"], &["status"], &["doctor"], &["export"]] {
         let error = said(program(&cluster).args(command).env("PGUSER", "nobody")).complained(1);
-        assert!(error.contains("42501") && error.contains("GRANT kb_reader TO \"nobody\";"), "{command:?}: {error}");
+        assert!(
+            error.contains("42501") && error.contains("GRANT kb_reader TO \"nobody\";"),
+            "{command:?}: {error}"
+        );
     }
     let as_reader = |arguments: &[&str]| said(program(&cluster).args(["-U", "Ann O"]).args(arguments));
     as_reader(&["query", "handbook", "-q", "annual leave"]).ended(0);
     let error = as_reader(&["ingest", "handbook"]).complained(1);
-    assert!(error.contains("may not call kb.ingest") && error.contains("GRANT kb_writer TO \"Ann O\";"), "{error}");
+    assert!(
+        error.contains("may not call kb.ingest") && error.contains("GRANT kb_writer TO \"Ann O\";"),
+        "{error}"
+    );
     let error = as_reader(&["delete", "hash", "--kind", "embedder", "--yes"]).complained(1);
     assert!(error.contains("GRANT kb_admin TO \"Ann O\";"), "{error}");
 }
@@ -309,7 +338,10 @@ fn a_database_without_the_extension_and_a_server_that_is_not_there_are_told_apar
     let error = kb(&cluster, &["-d", "none", "list"]).complained(4);
     assert!(error.contains("database \"none\" does not exist") && error.contains("3D000"), "{error}");
     let error = kb(&cluster, &["-p", "1", "list"]).complained(4);
-    assert!(error.contains("cannot connect to the server on socket") && error.contains(".s.PGSQL.1"), "{error}");
+    assert!(
+        error.contains("cannot connect to the server on socket") && error.contains(".s.PGSQL.1"),
+        "{error}"
+    );
     let wrong = kb(&cluster, &["-d", "postgresql://u:hunter2@h/?pasword=hunter2", "list"]).complained(4);
     assert!(wrong.contains("\"pasword\"") && !wrong.contains("hunter2"), "{wrong}");
     assert!(kb(&cluster, &["lost"]).complained(2).contains("lost"));
@@ -348,7 +380,10 @@ fn an_older_or_newer_extension_is_named_and_used_as_far_as_it_goes() {
     }
     kb(&cluster, &["list", "--kind", "source", "--kb", "handbook"]).ended(0);
     let lacking = kb(&cluster, &["export"]).complained(1);
-    assert!(lacking.contains("has no function kb.export") && lacking.contains("ALTER EXTENSION kb UPDATE"), "{lacking}");
+    assert!(
+        lacking.contains("has no function kb.export") && lacking.contains("ALTER EXTENSION kb UPDATE"),
+        "{lacking}"
+    );
     kb(&cluster, &["embed", "x"]).complained(2);
     db.run("UPDATE pg_extension SET extversion = '99.0' WHERE extname = 'kb'");
     let newer = kb(&cluster, &["list", "--json"]);
@@ -380,7 +415,12 @@ fn no_document_commands_the_terminal() {
         &["--\u{1b}[2J"],
     ] {
         let said = kb(&cluster, command);
-        assert!(!is_harmful(&said.out) && !is_harmful(&said.err), "{command:?}: {:?} {:?}", said.out, said.err);
+        assert!(
+            !is_harmful(&said.out) && !is_harmful(&said.err),
+            "{command:?}: {:?} {:?}",
+            said.out,
+            said.err
+        );
     }
     let rows = kb(&cluster, &["query", "handbook", "-q", "leave", "--json"]).json();
     assert_eq!(rows[0]["title"], evil);
@@ -390,7 +430,12 @@ fn no_document_commands_the_terminal() {
 fn a_reader_that_leaves_is_no_error() {
     let (cluster, mut db) = crate::connected!();
     fill(&mut db);
-    for command in [&["query", "handbook", "-q", "leave"][..], &["list", "--json"], &["export"], &["completions", "bash"]] {
+    for command in [
+        &["query", "handbook", "-q", "leave"][..],
+        &["list", "--json"],
+        &["export"],
+        &["completions", "bash"],
+    ] {
         let mut child =
             program(&cluster).args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
@@ -486,10 +531,16 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     let root = give("root.crt", &pem, 0o644);
     let (other, _) = certificate("db.test");
     let wrong_root = give("wrong.crt", &other, 0o644);
-    let port = program(&cluster).get_envs().find(|(name, _)| *name == "PGPORT").unwrap().1.unwrap().to_owned();
+    let port =
+        program(&cluster).get_envs().find(|(name, _)| *name == "PGPORT").unwrap().1.unwrap().to_owned();
     let connect = |more: &str, variables: &[(&str, &str)]| {
         let dbname = format!("host=db.test hostaddr={address} dbname={APP} {more}");
-        said(program(&cluster).env("PGPORT", &port).envs(variables.iter().copied()).args(["-d", &dbname, "-w", "list", "--json"]))
+        said(
+            program(&cluster)
+                .env("PGPORT", &port)
+                .envs(variables.iter().copied())
+                .args(["-d", &dbname, "-w", "list", "--json"]),
+        )
     };
     until(SOON, "the server takes connections by TLS", || {
         connect("user=ann sslmode=require", &[("PGPASSWORD", "s3cret:\\x")]).code == Some(0)
@@ -529,7 +580,8 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     assert!(open.contains("others may read it"), "{open}");
     let wrong = connect("user=ann password=wrong", &[]).complained(4);
     assert!(wrong.contains("28P01"), "{wrong}");
-    let service = format!("[app]\nhost=db.test\nhostaddr={address}\nuser=ann\npassword=s3cret:\\x\ndbname={APP}\n");
+    let service =
+        format!("[app]\nhost=db.test\nhostaddr={address}\nuser=ann\npassword=s3cret:\\x\ndbname={APP}\n");
     let service = give("service.conf", &service, 0o600);
     let by_service = said(
         program(&cluster)
@@ -543,11 +595,15 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     assert_eq!(by_service.ended(0), "[]\n");
     // The first host of a list that answers is taken.
     let list = format!("host=/nonexistent,db.test hostaddr=,{address} user=ann dbname={APP}");
-    said(program(&cluster).env("PGPORT", &port).env("PGPASSWORD", given[0].1).args(["-d", &list, "list"])).ended(0);
+    said(program(&cluster).env("PGPORT", &port).env("PGPASSWORD", given[0].1).args(["-d", &list, "list"]))
+        .ended(0);
     let standby = connect("user=ann target_session_attrs=standby", &given).complained(4);
     assert!(standby.contains("is no standby"), "{standby}");
     connect("user=ann target_session_attrs=prefer-standby", &given).ended(0);
-    let shown = connect("user=ann options='-c default_transaction_read_only=on' target_session_attrs=read-write", &given);
+    let shown = connect(
+        "user=ann options='-c default_transaction_read_only=on' target_session_attrs=read-write",
+        &given,
+    );
     assert!(shown.complained(4).contains("gives no session that writes"));
     assert!(!cluster.log().contains("s3cret"));
 }

@@ -59,6 +59,7 @@ pub const KNOWN: &[(&str, &str)] = &[
     ("sslsni", "PGSSLSNI"),
     ("target_session_attrs", "PGTARGETSESSIONATTRS"),
     ("tcp_user_timeout", ""),
+    ("user", "PGUSER"),
 ];
 
 pub fn is_known(key: &str) -> bool {
