@@ -351,8 +351,14 @@ fn loads_that_are_killed_at_random_end_in_the_same_documents() {
         let jobs = (1 + random.usize(..6)).to_string();
         let mut command = folder.command(&cluster, &["--delete", "--jobs", &jobs, "docs"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        // A time between its start and its end, which differ by machine: longer after each that was too early.
-        std::thread::sleep(Duration::from_millis(20 + random.usize(..100 + 40 * kills as usize) as u64));
+        // In the middle: when it has changed so many documents, and a moment later.
+        let begun: String = db.one("SELECT clock_timestamp()::text");
+        let wanted = random.usize(..140) as i64;
+        let changed = format!("kb.documents WHERE updated_at > '{begun}'");
+        until(LONG, "documents change", || {
+            db.count(&changed) >= wanted || child.try_wait().unwrap().is_some()
+        });
+        std::thread::sleep(Duration::from_millis(random.usize(..30) as u64));
         match child.try_wait().unwrap() {
             None => {
                 signal(child.id() as i32, libc::SIGKILL);
