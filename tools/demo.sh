@@ -72,8 +72,18 @@ done
 wait "$psql_pid" || die "the demo failed; its server's log is $dir/log"
 psql_pid=
 
+# The same from a command line, in colours on a terminal.
+connection=(-h "$dir" -p "$PORT" -U postgres -d demo)
+say "kb status"
+"$PG_BIN/kb" "${connection[@]}" status
+question='how do I undo a transaction?'
+say "kb query manual -q '$question' --top-k 1"
+"$PG_BIN/kb" "${connection[@]}" query manual -q "$question" --top-k 1
+
 cat <<END
-Ask it yourself:  $PG_BIN/psql -h $dir -p $PORT -U postgres demo
-                  SELECT rank, score, content FROM kb.query('manual', 'how do I undo a transaction?', 3);
+
+Ask it yourself:  $PG_BIN/psql ${connection[*]}
+                  SELECT rank, score, content FROM kb.query('manual', '$question', 3);
+or                $PG_BIN/kb ${connection[*]} query manual -q '$question'
 Stop it:          make demo-stop
 END

@@ -4,10 +4,14 @@
 use crate::stub::{Options, Stub};
 use crate::support::{APP, Cluster, Db, SOON, signal, until};
 use serde_json::Value;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 
 /// What a run of the program wrote, and how it ended.
 pub struct Said {
@@ -212,7 +216,14 @@ fn questions_are_answered_by_passages_with_their_places() {
     let nothing = kb(&cluster, &["query", "handbook", "-q", "quantum"]);
     assert!(nothing.err.contains("nothing was found"), "{}", nothing.err);
     assert_eq!(nothing.ended(3), "");
-    let filter = ["query", "handbook", "-q", "leave", "--filter", r#"{"external_id": "travel.md"}"#];
+    let filter = [
+        "query",
+        "handbook",
+        "-q",
+        "leave",
+        "--filter",
+        r#"{"type": "eq", "key": "$external_id", "value": "travel.md"}"#,
+    ];
     kb(&cluster, &filter).ended(3);
     let wrong = kb(&cluster, &["query", "handbook", "-q", "leave", "--filter", "{"]).complained(2);
     assert!(wrong.contains("--filter is not JSON"), "{wrong}");
@@ -237,7 +248,7 @@ fn an_operator_sees_the_state_and_what_to_do() {
     assert_eq!((&run["state"], &run["strategy"]), (&Value::from("done"), &Value::from("upsert")));
     let status = kb(&cluster, &["status"]).ended(0);
     assert!(
-        status.starts_with("KNOWLEDGE BASE  DOCUMENTS  READY") && status.contains("\nhandbook"),
+        status.starts_with("ID        DOCS  READY  PENDING") && status.contains("\nhandbook"),
         "{status}"
     );
     let status = kb(&cluster, &["status", "handbook", "--json"]).json();
@@ -249,7 +260,7 @@ fn an_operator_sees_the_state_and_what_to_do() {
     assert_eq!(health.code, Some(if has_problems { 3 } else { 0 }));
     assert!(kb(&cluster, &["doctor"]).out.contains("gateway"));
     // A problem comes with what to do about it.
-    db.run("SELECT kb.put_document('handbook', 'bad.html', E'\\\\xff'::bytea, content_type => 'text/html')");
+    db.run("SELECT kb.put_file('handbook', 'bad.pdf', '%PDF-1.7 and nothing else')");
     db.wait("handbook");
     let problems = kb(&cluster, &["doctor", "--problems"]).ended(3);
     assert!(problems.contains("warning  failures    failed documents: 1"), "{problems}");
@@ -320,10 +331,13 @@ fn another_tenant_is_served_only_if_the_role_may_act_for_it() {
     let (cluster, mut db) = crate::connected!();
     db.run(
         "SET kb.tenant = 'acme'; SELECT kb.create_knowledge_base('plans', 'hash'); RESET kb.tenant;
+         CREATE ROLE free LOGIN IN ROLE kb_reader;
          CREATE ROLE bound LOGIN IN ROLE kb_reader; SELECT kb.bind_role('bound', 'globex')",
     );
-    assert_eq!(kb(&cluster, &["list", "--json", "--project", "acme"]).json()[0]["id"], "plans");
-    assert_eq!(kb(&cluster, &["list", "--json", "--project", "globex"]).ended(0), "[]\n");
+    let list =
+        |tenant: &str| said(program(&cluster).args(["-U", "free", "list", "--json", "--project", tenant]));
+    assert_eq!(list("acme").json()[0]["id"], "plans");
+    assert_eq!(list("globex").ended(0), "[]\n");
     let refused = said(program(&cluster).args(["-U", "bound", "--project", "acme", "list", "--json"]));
     assert!(!refused.out.contains("plans"), "{}", refused.out);
     assert_eq!(refused.code, Some(1), "{}", refused.err);
@@ -521,12 +535,12 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     let quoted = |text: &str| text.replace('\'', "''");
     db.run(&format!(
         "COPY (SELECT unnest(string_to_array('{}', E'\\n'))) TO PROGRAM 'umask 077; cat > \"{1}/server.key\"';
-         COPY (SELECT unnest(string_to_array('{2}', E'\\n'))) TO PROGRAM 'cat > \"{1}/server.crt\"';
-         ALTER SYSTEM SET ssl = on",
+         COPY (SELECT unnest(string_to_array('{2}', E'\\n'))) TO PROGRAM 'cat > \"{1}/server.crt\"'",
         quoted(&key),
         cluster.data().display(),
         quoted(&pem)
     ));
+    db.run("ALTER SYSTEM SET ssl = on");
     cluster.reload();
     let root = give("root.crt", &pem, 0o644);
     let (other, _) = certificate("db.test");
@@ -578,6 +592,13 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     std::fs::set_permissions(&passfile, PermissionsExt::from_mode(0o644)).unwrap();
     let open = connect("user=ann", &[("PGPASSFILE", &passfile)]).complained(4);
     assert!(open.contains("others may read it"), "{open}");
+    let dbname = format!("host=db.test hostaddr={address} dbname={APP} user=ann");
+    let mut asked =
+        Terminal::start(program(&cluster).env("PGPORT", &port).args(["-d", &dbname, "list", "--json"]));
+    asked.shows("Password for user ann: ");
+    asked.type_in("s3cret:\\x\n");
+    assert!(!asked.shows("[]").contains("s3cret"));
+    assert_eq!(asked.ended(), Some(0));
     let wrong = connect("user=ann password=wrong", &[]).complained(4);
     assert!(wrong.contains("28P01"), "{wrong}");
     let service =
@@ -606,4 +627,109 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     );
     assert!(shown.complained(4).contains("gives no session that writes"));
     assert!(!cluster.log().contains("s3cret"));
+}
+
+/// The program on a terminal of its own, and what it has shown there.
+struct Terminal {
+    child: Child,
+    keyboard: File,
+    screen: Arc<Mutex<String>>,
+}
+
+impl Terminal {
+    fn start(command: &mut Command) -> Terminal {
+        let (mut ours, mut theirs) = (0, 0);
+        let null = std::ptr::null_mut();
+        // SAFETY: both numbers are written, and the other arguments may be null.
+        let opened = unsafe { libc::openpty(&mut ours, &mut theirs, null, null.cast(), null.cast()) };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: both descriptors were opened just now and belong to nobody else.
+        let (keyboard, end) = unsafe { (File::from_raw_fd(ours), File::from_raw_fd(theirs)) };
+        command
+            .env("TERM", "xterm")
+            .stdin(end.try_clone().unwrap())
+            .stdout(end.try_clone().unwrap())
+            .stderr(end);
+        // SAFETY: the child only calls the system, and makes the terminal its own.
+        unsafe {
+            command.pre_exec(|| {
+                libc::setsid();
+                libc::ioctl(0, libc::TIOCSCTTY, 0);
+                Ok(())
+            });
+        }
+        let child = command.spawn().unwrap();
+        // Our copies of the other end close with the command, so that reading ends with the program.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let screen = Arc::new(Mutex::new(String::new()));
+        let (shown, mut from) = (screen.clone(), keyboard.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = from.read(&mut bytes) {
+                shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..read]));
+            }
+        });
+        Terminal { child, keyboard, screen }
+    }
+
+    /// Waits until this is on the screen, and returns all that is.
+    fn shows(&self, text: &str) -> String {
+        until(SOON, &format!("the terminal shows {text:?}"), || self.screen.lock().unwrap().contains(text));
+        self.screen.lock().unwrap().clone()
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.screen.lock().unwrap().clear();
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn ended(mut self) -> Option<i32> {
+        let mut code = None;
+        until(SOON, "the program ends", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        code.unwrap().code()
+    }
+}
+
+#[test]
+fn a_terminal_has_colours_questions_and_a_chat() {
+    let (cluster, mut db) = crate::connected!();
+    let stub = Stub::start(Options::default());
+    fill(&mut db);
+    db.run(&format!("SELECT kb.create_llm('talker', 'openai', 'model', '{}')", stub.base_url("chat_openai")));
+    let query = ["query", "handbook", "-q", "annual leave"];
+    let painted = Terminal::start(program(&cluster).args(query));
+    assert!(painted.shows("thirty days").contains("\u{1b}[36mleave.md\u{1b}[0m"));
+    assert_eq!(painted.ended(), Some(0));
+    let plain = Terminal::start(program(&cluster).env("NO_COLOR", "1").args(query));
+    assert!(!plain.shows("thirty days").contains('\u{1b}'));
+    assert_eq!(plain.ended(), Some(0));
+
+    let mut kept = Terminal::start(program(&cluster).args(["delete", "handbook"]));
+    kept.shows("Drop knowledge base handbook with its 2 documents? [y/N]");
+    kept.type_in("\n");
+    kept.shows("nothing was dropped");
+    assert_eq!((kept.ended(), db.count("kb.knowledge_bases")), (Some(1), 1));
+
+    let mut chat = Terminal::start(program(&cluster).args(["ask", "handbook", "--conversation", "visit"]));
+    chat.shows("> ");
+    chat.type_in("How many days of annual leave?\r");
+    chat.shows("Sources");
+    chat.type_in("And quantum?\r");
+    chat.shows("The documents do not answer this question.");
+    chat.type_in("\u{4}");
+    assert_eq!((chat.ended(), db.count("kb.turns WHERE conversation_id = 'visit'")), (Some(0), 4));
+
+    let mut watched = Terminal::start(program(&cluster).args(["status", "--watch"]));
+    watched.shows("handbook");
+    watched.type_in("\u{3}");
+    assert_eq!(watched.ended(), Some(0));
+
+    let mut dropped = Terminal::start(program(&cluster).args(["delete", "handbook"]));
+    dropped.shows("[y/N]");
+    dropped.type_in("y\n");
+    dropped.shows("dropped knowledge base handbook");
+    assert_eq!((dropped.ended(), db.count("kb.knowledge_bases")), (Some(0), 0));
 }

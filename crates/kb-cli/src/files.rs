@@ -126,7 +126,7 @@ fn read(from: &mut impl Read, path: &Path, left: &mut u64) -> Result<String> {
     String::from_utf8(bytes).map_err(|_| Error::failed(format!("{}: the file is not UTF-8", path.display())))
 }
 
-/// The YAML files below a folder. What begins with a dot is not for us, and links to folders are not followed.
+/// The YAML files below a folder. What begins with a dot is left out, and links to folders are not followed.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries = std::fs::read_dir(folder).map_err(|e| Error::file(folder, &e))?;
     for entry in entries {
@@ -201,11 +201,11 @@ mod tests {
         ] {
             std::fs::write(dir.join(name), text).unwrap();
         }
-        assert_eq!(Files::read(&[dir.clone()]).unwrap().text, "a: 1\n---\nb: 1\n---\nc: 1");
+        assert_eq!(Files::read(std::slice::from_ref(&dir)).unwrap().text, "a: 1\n---\nb: 1\n---\nc: 1");
         let missing = Files::read(&[dir.join("none")]).err().unwrap();
         assert!(missing.message.contains("none"), "{}", missing.message);
         std::fs::write(dir.join("a.yaml"), b"\xff").unwrap();
-        assert!(Files::read(&[dir.clone()]).err().unwrap().message.contains("not UTF-8"));
+        assert!(Files::read(std::slice::from_ref(&dir)).err().unwrap().message.contains("not UTF-8"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

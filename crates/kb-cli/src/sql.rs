@@ -1,5 +1,5 @@
-//! The statements of the program that are more than a call of one function of kb ([`crate::call`]). Each returns
-//! one text, and its parameters are texts.
+//! The statements of the program that are more than a call of one function of kb ([`crate::call`]). Most
+//! return one text, and their parameters are texts.
 
 use crate::commands::kind::Kind;
 
@@ -68,8 +68,8 @@ pub fn old_list(kind: Kind) -> &'static str {
     }
 }
 
-/// One thing as a JSON object, for extensions that have no function for it: `$1` is its id; of a source, `$2` is
-/// that of its knowledge base.
+/// One thing as a JSON object, for extensions that have no function for it: `$1` is its id; of a source, `$2`
+/// is that of its knowledge base.
 pub fn old_get(kind: Kind) -> &'static str {
     match kind {
         Kind::KnowledgeBase => {

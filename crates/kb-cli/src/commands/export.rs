@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::exit::{Exit, Result};
-use crate::output::clean::clean;
+use crate::output::clean::{clean, clean_json};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -21,8 +21,9 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit> {
     if context.output.json {
         context.output.json(&serde_json::json!({ "yaml": yaml }).to_string())?;
     } else {
-        // kb writes control characters of values as escapes, so that nothing changes here.
-        context.output.text(&clean(&yaml))?;
+        // kb writes plain texts in ASCII and others in quotes, where YAML has the escapes of JSON. Control
+        // characters it has escaped itself, so that `clean` finds none.
+        context.output.text(&clean(&clean_json(&yaml)))?;
     }
     Ok(Exit::Done)
 }

@@ -156,16 +156,22 @@ async fn explain(args: &Args, filter: Option<String>, session: &Session, context
 /// The explanation for people: what it took, what was left at each stage, and the rows.
 fn explanation(explained: &Value, output: &Output) -> String {
     let mut shown = format!("{} {}\n", output.paint(BOLD, "Mode:"), clean_line(text(explained, "mode")));
-    let pairs = |value: &Value, unit: &str| {
-        let members = value.as_object().into_iter().flatten().filter(|(_, value)| value.is_number());
-        let listed: Vec<String> =
-            members.map(|(key, value)| format!("{} {value}{unit}", clean_line(key))).collect();
-        listed.join(", ")
-    };
-    for (head, key, unit) in [("Candidates:", "stages", ""), ("Time:", "milliseconds", " ms")] {
-        let listed = pairs(&explained[key], unit);
+    let stages: Vec<String> = explained["stages"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|stage| format!("{} {}", clean_line(text(stage, "stage")), stage["candidates"]))
+        .collect();
+    let times: Vec<String> = explained["milliseconds"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(step, time)| Some((step, time.as_f64().filter(|time| *time >= 0.05)?)))
+        .map(|(step, time)| format!("{} {time:.1} ms", clean_line(step)))
+        .collect();
+    for (head, listed) in [("Candidates:", stages), ("Time:", times)] {
         if !listed.is_empty() {
-            shown += &format!("{} {listed}\n", output.paint(BOLD, head));
+            shown += &format!("{} {}\n", output.paint(BOLD, head), listed.join(", "));
         }
     }
     for scan in explained["dense"]["scans"].as_array().into_iter().flatten() {

@@ -23,7 +23,7 @@ pub struct Retrieval {
     /// How to search
     #[arg(long, value_name = "MODE", value_enum)]
     mode: Option<Mode>,
-    /// A condition on documents, as JSON, such as '{"year": {"gte": 2024}}'
+    /// A condition on documents, as JSON, such as '{"site": "Oslo"}'
     #[arg(long, value_name = "JSON")]
     filter: Option<String>,
 }

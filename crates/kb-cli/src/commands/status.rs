@@ -118,16 +118,14 @@ fn number(value: &Value) -> String {
 
 fn knowledge_bases(rows: &[Value], output: &Output) -> String {
     let mut table = Table::new(&[
-        ("KNOWLEDGE BASE", Align::Left),
-        ("DOCUMENTS", Align::Right),
+        ("ID", Align::Left),
+        ("DOCS", Align::Right),
         ("READY", Align::Right),
         ("PENDING", Align::Right),
         ("FAILED", Align::Right),
         ("CHUNKS", Align::Right),
         ("VECTORS", Align::Right),
-        ("SEGMENTS", Align::Right),
-        ("UNINDEXED", Align::Right),
-        ("PER SECOND", Align::Right),
+        ("RATE", Align::Right),
         ("TIME LEFT", Align::Right),
         ("INDEX", Align::Left),
     ]);
@@ -144,11 +142,9 @@ fn knowledge_bases(rows: &[Value], output: &Output) -> String {
             (&count("failed"), styled("failed", BAD)),
             (&count("chunks"), plain),
             (&count("vectors"), plain),
-            (&count("segments"), plain),
-            (&count("unindexed"), plain),
-            (&(if rate > 0.0 { format!("{rate:.1}") } else { String::new() }), plain),
+            (&(if rate > 0.0 { format!("{rate:.1}/s") } else { String::new() }), plain),
             (&time_left(row), plain),
-            (&building(&row["building"]), plain),
+            (&index(row), plain),
         ]);
     }
     if rows.is_empty() {
@@ -177,12 +173,24 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn building(building: &Value) -> String {
-    let done = building["done"].as_f64().map(|done| format!(" {:.0} %", done * 100.0)).unwrap_or_default();
-    match building["what"].as_str() {
-        Some(what) => format!("{what} {}{done}", text(building, "phase")),
-        None => String::new(),
+/// The parts of the index, what no part has, and the part that is being built.
+fn index(row: &Value) -> String {
+    let count = |key: &str| row[key].as_u64().unwrap_or(0);
+    let mut parts = Vec::new();
+    match count("segments") {
+        0 => {}
+        1 => parts.push("1 segment".to_string()),
+        segments => parts.push(format!("{segments} segments")),
     }
+    if count("unindexed") > 0 {
+        parts.push(format!("{} unindexed", count("unindexed")));
+    }
+    let building = &row["building"];
+    if let Some(what) = building["what"].as_str() {
+        let done = building["done"].as_f64().map(|done| format!(" {:.0} %", done * 100.0));
+        parts.push(format!("{what}: {}{}", text(building, "phase"), done.unwrap_or_default()));
+    }
+    parts.join(", ")
 }
 
 fn queue(queue: &Value, output: &Output) -> String {
@@ -295,11 +303,15 @@ mod tests {
         assert_eq!(shown(&state, &output), "There is no knowledge base.\n");
         let state = serde_json::json!({
             "knowledge_bases": [{"kb_id": "k\u{1b}[2J", "documents": 3, "pending": 2, "ready": 1, "eta_seconds": null,
-                "building": {"what": "segment", "phase": "loading tuples", "done": 0.456}}],
+                "segments": 1, "unindexed": 7, "building": {"what": "segment", "phase": "loading tuples", "done": 0.456}}],
             "queue": {"jobs": 2, "in_progress": 1, "delayed": 0, "oldest_seconds": 3.5, "error": "no\nend"},
         });
         let shown = shown(&state, &output);
-        assert!(shown.contains("k␛[2J") && shown.contains("  ?  segment loading tuples 46 %"), "{shown}");
+        assert!(
+            shown.contains("k␛[2J")
+                && shown.contains("  ?  1 segment, 7 unindexed, segment: loading tuples 46 %"),
+            "{shown}"
+        );
         assert!(shown.contains("2 jobs: 1 in progress, 1 waiting, 0 to be tried again later; the oldest has waited 3 s\nAn error: no end\n"), "{shown}");
     }
 }

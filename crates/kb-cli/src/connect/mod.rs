@@ -10,8 +10,7 @@ mod tls;
 use crate::exit::{Error, Result, causes};
 use crate::output::Output;
 use conninfo::Parameters;
-use std::future::Future;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -374,16 +373,12 @@ impl Target {
         let mut config = Config::new();
         config.user(self.user()).dbname(self.database()).port(host.port);
         config.application_name(self.value("application_name").unwrap_or("kb"));
-        if host.is_socket() {
-            config.host(&host.name);
-        } else {
-            if !host.name.is_empty() {
-                config.host(&host.name);
-            }
-            if let Some(address) = host.address {
-                config.hostaddr(address);
-            }
-        }
+        match host.address {
+            // TLS needs a name, which may be an address.
+            Some(address) if host.name.is_empty() => config.host(address.to_string()),
+            Some(address) => config.host(&host.name).hostaddr(address),
+            None => config.host(&host.name),
+        };
         if let Some(password) = password {
             config.password(password);
         }
@@ -460,6 +455,11 @@ impl Target {
         }
         let text = text.strip_prefix("error connecting to server: ").unwrap_or(&text);
         let failed = Error::connection(format!("cannot connect to {}: {text}", host.shown()));
+        if text.contains("peer certificate") {
+            let hint = "sslrootcert must have the certificate that vouches for the server's, and with \
+                        sslmode=verify-full this one must name the host.";
+            return (failed.hint(hint), false);
+        }
         (
             failed.hint("Does the server run there? Say where it is by -h and -p, PGHOST and PGPORT, or -d."),
             false,
@@ -489,21 +489,18 @@ where
 }
 
 /// Moves the bytes of a connection, and shows what the server reports besides results.
-fn run<T>(mut connection: Connection<Socket, T>) -> impl Future<Output = ()> + Send
+async fn run<T>(mut connection: Connection<Socket, T>)
 where
     T: tokio_postgres::tls::TlsStream + Send + Unpin + 'static,
 {
-    async move {
-        // An error ends the stream; the client's next call reports it.
-        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
-            if let AsyncMessage::Notice(notice) = message
-                && matches!(notice.severity(), "WARNING" | "NOTICE" | "INFO")
-            {
-                let hint = notice.hint().map(|hint| format!("\nHINT: {hint}")).unwrap_or_default();
-                let text = format!("kb: {}: {}{hint}\n", notice.severity().to_lowercase(), notice.message());
-                let mut stderr = std::io::stderr();
-                let _ = std::io::Write::write_all(&mut stderr, crate::output::clean::clean(&text).as_bytes());
-            }
+    // An error ends the stream; the client's next call reports it.
+    while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notice(notice) = message
+            && matches!(notice.severity(), "WARNING" | "NOTICE" | "INFO")
+        {
+            let hint = notice.hint().map(|hint| format!("\nHINT: {hint}")).unwrap_or_default();
+            let text = format!("kb: {}: {}{hint}\n", notice.severity().to_lowercase(), notice.message());
+            let _ = std::io::stderr().write_all(crate::output::clean::clean(&text).as_bytes());
         }
     }
 }

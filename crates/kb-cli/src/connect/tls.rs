@@ -67,8 +67,8 @@ pub fn connector(
     let check = match mode {
         Mode::VerifyFull => Check::RootAndName,
         Mode::VerifyCa => Check::Root,
-        // As libpq: with a root certificate, `require` means `verify-ca`.
-        Mode::Require if has_root_file => Check::Root,
+        // As libpq: a root certificate that is there counts in every mode, so that `require` means `verify-ca`.
+        _ if has_root_file => Check::Root,
         _ => Check::Nothing,
     };
     let roots = match (check, root_file) {
@@ -204,6 +204,10 @@ impl ServerCertVerifier for Verifier {
             // the root certificate. rustls calls it one of an authority, and refuses it for a server.
             Err(_) if self.roots.iter().any(|root| root == end_entity) => {
                 self_signed::verify(end_entity, server_name, now, self.check == Check::RootAndName)
+            }
+            // One that signs itself and is no root certificate.
+            Err(error) if error.to_string().contains("CaUsedAsEndEntity") => {
+                Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer))
             }
             other => other,
         }

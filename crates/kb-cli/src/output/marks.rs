@@ -29,8 +29,9 @@ impl Words {
     }
 
     fn has(&self, word: &str) -> bool {
-        let word = lower(word);
-        self.0.contains(&word) || self.0.iter().any(|known| is_inflected(known, &word))
+        let lowered = lower(word);
+        let is_common = || COMMON.contains(&word.to_lowercase().as_str());
+        self.0.contains(&lowered) || self.0.iter().any(|known| is_inflected(known, &lowered)) && !is_common()
     }
 
     /// The text, which is clean, with its words of the question marked.
@@ -77,7 +78,9 @@ mod tests {
             marked("The Day has many LEAVES; the überstunden of pg15."),
             "The Day has <many> <LEAVES>; the <überstunden> of <pg15>."
         );
-        assert_eq!(marked("leaving leaflet dayside"), "<leaving> leaflet dayside");
+        assert_eq!(marked("leaving leaflet daylight"), "<leaving> leaflet daylight");
+        let without = Words::of("without").marked("with without", &output);
+        assert_eq!(without, format!("with {}", output.paint(MARK, "without")));
         let plain = Output::new(false, Colour::Never);
         assert_eq!(words.marked("leave", &plain), "leave");
     }
