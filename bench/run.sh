@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The benchmarks, against a scratch cluster of their own; expects kb installed (make bench sees to it).
-# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit files many
+# bench/run.sh [--only NAME,...] [--cranfield DIR] [--chunks N], names: ingest query seen remote model avx2 memory edit files load many
 # grown repeated tables remembered conversations cost cranfield, and locomo worker (its memory) tenants filters keyword modules, which a whole run has not; N chunks for tenants, --filtered-chunks N for
 # filters, --grown-chunks N for grown, --keyword-chunks N for keyword, --knowledge-bases N for many, --repeated-chunks N for repeated, --memories N for remembered.
 # CRANFIELD=dir or --cranfield DIR: a collection in the form of BEIR (corpus.jsonl, queries.jsonl and
@@ -131,5 +131,5 @@ timeout --foreground --kill-after 30 "${BENCH_TIMEOUT:-3600}" "$python" "$root/b
     "${avx2[@]}" --prepared-in "$SECONDS" \
     --cranfield "${CRANFIELD:-}" --locomo "${LOCOMO:-}" --onnx "${ONNX:-}" --onnx-libraries "$onnx_libraries" \
     --html "${HTML:-}" --pg-textsearch "${PG_TEXTSEARCH:-}" \
-    --documents "$documents" --files "$files_dir" --extract "$("$PG_CONFIG" --pkglibdir)/kb-extract" \
+    --documents "$documents" --files "$files_dir" --extract "$("$PG_CONFIG" --pkglibdir)/kb-extract" --program "$PG_BIN/kb" \
     --models "$("$PG_CONFIG" --sharedir)/kb/models" "$@"

@@ -20,6 +20,7 @@ import filters
 import grown
 import ingest
 import keyword_search
+import load
 import locomo
 import memory
 import many
@@ -48,6 +49,7 @@ BENCHMARKS = {
     "worker": memory.run_worker,
     "edit": edit.run,
     "files": files.run,
+    "load": load.run,
     "many": many.run,
     "tenants": tenants.run,
     "filters": filters.run,
@@ -91,6 +93,8 @@ def main() -> int:
     parser.add_argument("--documents", default="")
     parser.add_argument("--files", default="")
     parser.add_argument("--extract", default="")
+    # The program kb.
+    parser.add_argument("--program", default="")
     # A cluster whose server is made to use AVX2, where the machine has it.
     parser.add_argument("--avx2-host", default="")
     parser.add_argument("--avx2-postmaster", type=int, default=0)

@@ -58,6 +58,8 @@ mod outgrown;
 mod own_chunking;
 mod poor_index;
 mod program;
+mod program_eval;
+mod program_load;
 mod prompts;
 mod providers;
 mod put_file;

@@ -14,32 +14,32 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 /// What a run of the program wrote, and how it ended.
-struct Said {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl Said {
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}{}", self.out, self.err))
     }
 
     /// The standard output of a command that ended with this code.
-    fn ended(self, code: i32) -> String {
+    pub fn ended(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
         self.out
     }
 
     /// The standard error of a command that ended with this code.
-    fn complained(self, code: i32) -> String {
+    pub fn complained(self, code: i32) -> String {
         assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
         self.err
     }
 }
 
 /// The installed program with an environment that leads to this cluster, and nothing else in it.
-fn program(cluster: &Cluster) -> Command {
+pub fn program(cluster: &Cluster) -> Command {
     let installed = Path::new(&std::env::var_os("PG_BIN").unwrap()).join("kb");
     assert!(installed.exists(), "{} is missing: make build installs it", installed.display());
     let mut command = Command::new(installed);
@@ -50,7 +50,7 @@ fn program(cluster: &Cluster) -> Command {
     command
 }
 
-fn said(command: &mut Command) -> Said {
+pub fn said(command: &mut Command) -> Said {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
