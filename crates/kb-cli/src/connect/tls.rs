@@ -67,7 +67,7 @@ pub fn connector(
     let check = match mode {
         Mode::VerifyFull => Check::RootAndName,
         Mode::VerifyCa => Check::Root,
-        // As libpq: a root certificate that is there counts in every mode, so that `require` means `verify-ca`.
+        // As libpq: a root certificate that is there counts in every mode (`require` is `verify-ca`).
         _ if has_root_file => Check::Root,
         _ => Check::Nothing,
     };
