@@ -26,9 +26,9 @@ unsafe extern "C-unwind" fn set_code(code: *mut std::ffi::c_void) {
     errcode(code.addr() as i32);
 }
 
-/// Gives the error that is about to be raised an SQLSTATE that PostgreSQL does not know. The errors of pgrx can
-/// only have PostgreSQL's, so a callback for CONTEXT lines, which may change the error that is reported, sets
-/// this one.
+/// Gives the error that is about to be raised an SQLSTATE that PostgreSQL does not know. The errors of
+/// pgrx can only have PostgreSQL's, so a callback for CONTEXT lines, which may change the error that is
+/// reported, sets this one.
 fn set_own_code(sqlstate: &str) {
     // SAFETY: the callback lives in the memory of the transaction that the error aborts, and PostgreSQL
     // removes it from the list, as all others, where it catches the error: it sets the head of the list to

@@ -169,3 +169,25 @@ fn a_delayed_job_is_due_again_when_its_time_has_come_and_not_before() {
     ));
     assert!(took >= 2.0, "it was worked on after {took} s");
 }
+
+#[test]
+fn documents_of_a_transaction_cost_the_same_each_after_a_vacuum_of_empty_tables() {
+    let (_cluster, mut db) = crate::connected!();
+    db.create_kb("k", "hash", "{}");
+    for table in ["documents", "jobs", "quota_counts"] {
+        db.run(&format!("VACUUM ANALYZE kb.{table}"));
+    }
+    db.run("BEGIN");
+    let mut read = Vec::new();
+    for batch in 0..3 {
+        db.run(&format!(
+            "SELECT count(*) FROM kb.put_documents('k', ARRAY(SELECT jsonb_build_object('external_id', 'd{batch}/' || i,
+                 'content', 'Text ' || i) FROM generate_series(1, 400) i))"
+        ));
+        read.push(db.one::<i64>(
+            "SELECT sum(seq_tup_read)::bigint FROM pg_stat_xact_user_tables WHERE schemaname = 'kb' AND relname <> 'embedders'",
+        ));
+    }
+    db.run("ROLLBACK");
+    assert!(read[2] < 2000, "rows that were read one after the other: {read:?}");
+}

@@ -1,5 +1,5 @@
-//! kb eval and kb tune measure what kb.evaluate and kb.tune measure, with a folder in the format of BEIR as well
-//! as with an evaluation set.
+//! kb eval and kb tune measure what kb.evaluate and kb.tune measure, with a folder in the format of BEIR
+//! as well as with an evaluation set.
 
 use crate::program::{program, said};
 use crate::support::Cluster;

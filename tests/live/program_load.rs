@@ -478,7 +478,8 @@ fn a_watching_load_puts_what_changes_and_ends_at_an_interrupt() {
     folder.remove("docs/a.md");
     until(SOON, "a removed file's document is deleted", || text(&mut db, "docs/a.md").is_none());
     db.put("k", "docs/by-hand.md", "By hand");
-    // The folder vanishes, as one that is unmounted: its documents stay. When it is there again, it is watched.
+    // The folder vanishes, as one that is unmounted: its documents stay. When it is there again, it is
+    // watched.
     fs::rename(folder.0.join("docs"), folder.0.join("elsewhere")).unwrap();
     watching.until_noted("nothing is deleted");
     assert_eq!(ids(&mut db), ["docs/b.md", "docs/by-hand.md", "docs/new/deep/c.md"]);

@@ -1,6 +1,8 @@
 //! kb.documents: puts documents.
 
+use crate::pg::setting;
 use crate::pg::spi::{self, Arg, Row};
+use crate::sql::BY_INDEX_UNPLANNED;
 use crate::tenants::quota::Charge;
 use crate::tenants::quotas::StoredSize;
 use kb_types::Json;
@@ -127,8 +129,7 @@ pub const GIVEN: &str = "CASE WHEN d.file_metadata IS NULL THEN d.metadata ELSE 
 /// context. Returns None, and does nothing, if the external_id is taken by a document of another origin.
 pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutStatus>> {
     let hash = document.hash();
-    let unchanged = spi::execute(
-        &format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, 
+    let update = format!("UPDATE kb.documents d SET stored_bytes = $11 + {}, 
              metadata = coalesce(coalesce(file_metadata, '{{}}') || $4, metadata),
              uri = CASE WHEN $9 THEN $5 ELSE coalesce($5, uri) END,
              title = CASE WHEN $10 THEN $6 ELSE coalesce($6, title) END, updated_at = now()
@@ -140,23 +141,23 @@ pub fn put(place: &DocumentPlace, document: &NewDocument) -> Result<Option<PutSt
                         SELECT FROM kb.builds b WHERE b.kb_no = $1 AND b.chunking ->> 'context' LIKE '%title%')
                    ELSE coalesce(d.chunking ->> 'context', '') NOT LIKE '%title%' END)",
             kept(["$4", "$5", "$9", "$6", "$10"])
-        ),
-        &[
-            Arg::Long(place.kb_no),
-            Arg::Text(&document.external_id),
-            Arg::Bytes(&hash),
-            Arg::JsonText(document.metadata.as_ref()),
-            Arg::TextOrNull(document.uri.as_deref()),
-            Arg::TextOrNull(document.title.as_deref()),
-            Arg::Text(place.tenant_id),
-            Arg::LongOrNull(place.source_no),
-            Arg::Bool(document.uri_is_given),
-            Arg::Bool(document.title_is_given),
-            Arg::Long(document.size()),
-            Arg::LongOrNull(place.part_of),
-            Arg::JsonText(document.chunking.as_ref()),
-        ],
-    )?;
+        );
+    let arguments = [
+        Arg::Long(place.kb_no),
+        Arg::Text(&document.external_id),
+        Arg::Bytes(&hash),
+        Arg::JsonText(document.metadata.as_ref()),
+        Arg::TextOrNull(document.uri.as_deref()),
+        Arg::TextOrNull(document.title.as_deref()),
+        Arg::Text(place.tenant_id),
+        Arg::LongOrNull(place.source_no),
+        Arg::Bool(document.uri_is_given),
+        Arg::Bool(document.title_is_given),
+        Arg::Long(document.size()),
+        Arg::LongOrNull(place.part_of),
+        Arg::JsonText(document.chunking.as_ref()),
+    ];
+    let unchanged = setting::with(BY_INDEX_UNPLANNED, || spi::execute(&update, &arguments))?;
     if unchanged > 0 {
         return Ok(Some(PutStatus::Skipped));
     }

@@ -39,11 +39,12 @@ pub enum Command {
     Ingest(ingest::Args),
     /// Put files of this machine into a knowledge base
     ///
-    /// PATHS are files, folders, or patterns in quotes ('docs/**/*.pdf'). Of folders, hidden files are left out
-    /// (--hidden takes them), as are binary files of formats that kb does not read. The external_id of a document
-    /// is the path of its file below the root, which is the current folder (--root names another one), with the
-    /// prefix, if there is one, before it. Files that the server has with the same content are not sent. If a load
-    /// is interrupted, the same command continues it, on any machine.
+    /// PATHS are files, folders, or patterns in quotes ('docs/**/*.pdf'). Of folders, hidden files are
+    /// left out (--hidden takes them), as are binary files of formats that kb does not read. The
+    /// external_id of a document is the path of its file below the root, which is the current folder
+    /// (--root names another one), with the prefix, if there is one, before it. Files that the server has
+    /// with the same content are not sent. If a load is interrupted, the same command continues it, on
+    /// any machine.
     Load(load::Args),
     /// Show the passages that answer a question
     Query(query::Args),
@@ -58,15 +59,15 @@ pub enum Command {
     /// Measure the answers of a knowledge base by questions whose answers are known
     ///
     /// SET is an evaluation set of the knowledge base, or a folder in the format of the BEIR benchmark:
-    /// queries.jsonl, qrels.tsv or qrels/*.tsv, and optionally corpus.jsonl. The questions of a folder become an
-    /// evaluation set with the name of the folder, and its corpus is put into the knowledge base, which must not
-    /// have other documents (--no-corpus leaves it out; --corpus puts it in any case). Each question is asked once
-    /// in each mode.
+    /// queries.jsonl, qrels.tsv or qrels/*.tsv, and optionally corpus.jsonl. The questions of a folder
+    /// become an evaluation set with the name of the folder, and its corpus is put into the knowledge
+    /// base, which must not have other documents (--no-corpus leaves it out; --corpus puts it in any
+    /// case). Each question is asked once in each mode.
     Eval(eval::Args),
     /// Measure settings of a knowledge base, and propose the best ones
     ///
-    /// SET is an evaluation set of the knowledge base, or a folder in the format of BEIR, as for `kb eval`. Settings
-    /// are proposed if they are better than the present ones by more than chance.
+    /// SET is an evaluation set of the knowledge base, or a folder in the format of BEIR, as for `kb
+    /// eval`. Settings are proposed if they are better than the present ones by more than chance.
     Tune(tune::Args),
     /// Write the completions for a shell
     Completions(completions::Args),

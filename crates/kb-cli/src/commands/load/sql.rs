@@ -4,9 +4,9 @@
 /// No plan may read whole tables, of which the session's planner may know nothing yet.
 pub const SETTINGS: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off";
 
-/// Puts nothing. Fails as putting something would: the knowledge base does not exist or belongs to another
-/// tenant, the role has no right to write, the server is a standby. Also loads the library, whose settings can
-/// be read from then on.
+/// Puts nothing. Fails as putting something would: the knowledge base does not exist or belongs to
+/// another tenant, the role has no right to write, the server is a standby. Also loads the library, whose
+/// settings can be read from then on.
 pub const CHECK: &str = "SELECT p.status FROM kb.put_documents($1, '{}') p";
 
 /// The knowledge base, the limit of the server, and whether an extraction service reads files for it.
@@ -15,8 +15,8 @@ pub const TARGET: &str = "SELECT k.kb_no, k.tenant_id,
         coalesce(k.preprocess -> 'extractors', '{}') NOT IN ('{}', '[]', 'null') AS takes_all
     FROM kb.knowledge_bases k WHERE k.id = $1 AND k.tenant_id = kb.current_tenant()";
 
-/// Those of the documents that the server has with the same hash: their numbers, from 1, and whether they have
-/// failed.
+/// Those of the documents that the server has with the same hash: their numbers, from 1, and whether they
+/// have failed.
 pub const UNCHANGED: &str = "SELECT s.number, s.has_failed FROM (
         SELECT u.number, (
             SELECT d.status = 'failed' FROM kb.documents d

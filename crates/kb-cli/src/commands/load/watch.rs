@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Changes are put when there have been no others for so long, so that a file is not read while it is written.
+/// Changes are put when there have been no others for so long, so that a file is not read while it is
+/// written.
 const QUIET: Duration = Duration::from_millis(300);
 /// But not later than this after the first of them.
 const LATEST: Duration = Duration::from_secs(3);
