@@ -10,8 +10,8 @@ set -euo pipefail
 bare=$root/.scratch/bare
 COMMANDS=${COMMANDS:-demo test}
 
-# prepare_CASE makes what the case has before: its user, the checkout, the environment of the commands (case_env), and the line
-# with which make demo must stop (case_expects).
+# prepare_CASE makes what the case has before: its user, the checkout, the environment of the commands (case_env), the line with
+# which make demo must stop (case_expects), and whether the demo comes from packages (case_packaged).
 
 # A server without its headers, what the first user had, with a pgvector older than 0.8 (no mirror has one: it is the names of its
 # files, as setup finds them); its own cluster runs and is afterwards as it was; root; a checkout whose path has spaces.
@@ -50,6 +50,23 @@ prepare_no_sudo_nothing() {
 prepare_no_rust() {
     case_expects='^kb: error: cargo is missing: install Rust'
     umount "$case_root/opt/rust"
+}
+
+# Neither Rust nor a compiler, but the packages of make deb: the demo installs them, and their purge leaves nothing.
+prepare_packages() {
+    [ -n "$(ls "$root"/.scratch/packages/postgresql-"$case_major"-kb_*.deb 2>/dev/null)" ] ||
+        die ".scratch/packages has no package for PostgreSQL $case_major: run make deb on this Debian"
+    umount "$case_root/opt/rust"
+    mkdir "$case_root/srv/packages"
+    cp "$root"/.scratch/packages/*.deb "$case_root/srv/packages/"
+    case_env=(PACKAGES=/srv/packages)
+    case_packaged=yes COMMANDS=demo
+}
+check_packages() {
+    in_case env DEBIAN_FRONTEND=noninteractive apt-get -y purge kb kb-models "postgresql-$case_major-kb" || return 1
+    local left
+    left=$(find "$case_root/usr" "$case_root/etc" "$case_root/var/lib/postgresql" \( -name 'kb' -o -name 'kb.*' -o -name 'kb-*' \) -print)
+    [ -z "$left" ] || { printf 'left: %s\n' "$left"; return 1; }
 }
 
 # make demo is killed with all it started, at each of its stages, when its output or setup's log has one of these lines: at the
@@ -173,8 +190,9 @@ run_demo() {
     grep -qE '^  id: [^ ]+\.html(, characters: [0-9]+-[0-9]+)?$' "$log" || { printf 'cited nothing in a context\n'; return 1; }
     grep -qE '^  [12]\. debian/.*, page [0-9]+: ' "$log" || { printf 'named no page of a PDF\n'; return 1; }
     grep -qE '^  The reader prefers .* \(score [0-9.]+\)$' "$log" || { printf 'recalled no preference\n'; return 1; }
-    if ! grep -qE '^  .* \[[0-9]+\]\.$' "$log" || ! grep -qE '^  \[[0-9]+\] [^ ]+\.html, ' "$log" ||
-        ! grep -qE '^  Its prompt had [1-9][0-9]* passages, and the preference: The reader ' "$log"; then
+    # The stub that takes a chat model's place is in no package.
+    if [ -z "$case_packaged" ] && { ! grep -qE '^  .* \[[0-9]+\]\.$' "$log" || ! grep -qE '^  \[[0-9]+\] [^ ]+\.html, ' "$log" ||
+        ! grep -qE '^  Its prompt had [1-9][0-9]* passages, and the preference: The reader ' "$log"; }; then
         printf 'gave no answer with citations\n'
         return 1
     fi
@@ -197,7 +215,7 @@ run_test() {
 run_case() {
     local name=$1 suite=$2 hook=${1//-/_} failed=0 demo='not run' tested='not run'
     case_log=$bare/logs/$name-$suite case_dir=$bare/case-$suite case_root=$bare/case-$suite/root
-    case_user=root case_checkout=/srv/kb case_env=() case_expects='' case_major=17
+    case_user=root case_checkout=/srv/kb case_env=() case_expects='' case_packaged='' case_major=17
     [ "$suite" != bookworm ] || case_major=15
     rm -f "$case_log"*
     mount_case "$suite"

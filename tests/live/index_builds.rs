@@ -183,7 +183,7 @@ fn kb_status_shows_index_progress_to_those_who_see_the_knowledge_base() {
 
 #[test]
 fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
-    let (cluster, mut db) = crate::connected!("kb.forced_tail = 5000");
+    let (cluster, mut db) = crate::connected!("kb.forced_tail = 20000");
     db.run("SELECT kb.create_embedder('small', 'hash', dimension => 16)");
     for kb in ["k", "other"] {
         db.run(&format!(
@@ -196,7 +196,7 @@ fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
     // The next one does not come.
     let mut writer = cluster.connect(APP);
     hold(&mut writer, &vector_table(&mut db, "k"));
-    put(&mut db, "k", 1200..9950);
+    put(&mut db, "k", 1200..36_200);
     let (mut last, mut since, mut has_waited) = (0, Instant::now(), false);
     until(LONG, "all of it is written", || {
         // It counts all of them each time, on a core that the worker needs.
@@ -205,12 +205,12 @@ fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
         if unindexed != last {
             (last, since) = (unindexed, Instant::now());
         }
-        if !has_waited && unindexed >= 5000 && since.elapsed() > Duration::from_secs(3) {
-            assert!(unindexed < 7500, "it waits with {unindexed}");
+        if !has_waited && unindexed >= 20_000 && since.elapsed() > Duration::from_secs(3) {
+            assert!(unindexed < 30_000, "it waits with {unindexed}");
             has_waited = true;
             db.put_and_wait("other", "d", "Ships lie in the harbor.");
         }
-        unindexed == 8750
+        unindexed == 35_000
     });
     assert!(has_waited);
     writer.run("COMMIT");
@@ -223,5 +223,5 @@ fn vectors_that_outpace_their_index_wait_for_it_for_a_limited_time() {
         largest = largest.max(db.one::<i64>(drafts));
         state(&mut db).1 < 1000
     });
-    assert!((2000..4500).contains(&largest), "{largest}");
+    assert!((8000..18_000).contains(&largest), "{largest}");
 }

@@ -514,6 +514,23 @@ fn own_address() -> String {
     format!("127.{}.{}.{}", 1 + pid / 65_025 % 250, 1 + pid / 255 % 250, 1 + pid % 250)
 }
 
+/// The server takes connections of ann by TLS only, and those of plain only without it.
+fn take_tls(cluster: &Cluster, db: &mut Db, pem: &str, key: &str) {
+    // The server reads both as its own user.
+    let hba = "local all all trust\nhostssl all ann 127.0.0.0/8 scram-sha-256\nhostnossl all plain 127.0.0.0/8 scram-sha-256\n";
+    std::fs::write(cluster.data().join("pg_hba.conf"), hba).unwrap();
+    let quoted = |text: &str| text.replace('\'', "''");
+    db.run(&format!(
+        "COPY (SELECT unnest(string_to_array('{}', E'\\n'))) TO PROGRAM 'umask 077; cat > \"{1}/server.key\"';
+         COPY (SELECT unnest(string_to_array('{2}', E'\\n'))) TO PROGRAM 'cat > \"{1}/server.crt\"'",
+        quoted(key),
+        cluster.data().display(),
+        quoted(pem)
+    ));
+    db.run("ALTER SYSTEM SET ssl = on");
+    cluster.reload();
+}
+
 #[test]
 fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
     let address = own_address();
@@ -526,19 +543,7 @@ fn connections_follow_sslmode_and_passwords_come_from_where_libpq_has_them() {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         path
     };
-    // The server reads both as its own user.
-    let hba = "local all all trust\nhostssl all ann 127.0.0.0/8 scram-sha-256\nhostnossl all plain 127.0.0.0/8 scram-sha-256\n";
-    std::fs::write(cluster.data().join("pg_hba.conf"), hba).unwrap();
-    let quoted = |text: &str| text.replace('\'', "''");
-    db.run(&format!(
-        "COPY (SELECT unnest(string_to_array('{}', E'\\n'))) TO PROGRAM 'umask 077; cat > \"{1}/server.key\"';
-         COPY (SELECT unnest(string_to_array('{2}', E'\\n'))) TO PROGRAM 'cat > \"{1}/server.crt\"'",
-        quoted(&key),
-        cluster.data().display(),
-        quoted(&pem)
-    ));
-    db.run("ALTER SYSTEM SET ssl = on");
-    cluster.reload();
+    take_tls(&cluster, &mut db, &pem, &key);
     let root = give("root.crt", &pem, 0o644);
     let (other, _) = certificate("db.test");
     let wrong_root = give("wrong.crt", &other, 0o644);
