@@ -1,6 +1,9 @@
 # Installs kb from Debian packages, so that nothing has to be compiled. Sourced after env.sh.
 # shellcheck shell=bash disable=SC2154
 
+# Whether apt would install a package of this name.
+has_candidate() { [[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [0-9] ]]; }
+
 # install_packages_of FOLDER: installs the newest server of which the folder has a package of kb and apt the server, with the
 # program and the models, and sets PG_CONFIG.
 install_packages_of() {
@@ -10,13 +13,13 @@ install_packages_of() {
     have apt-get || die "packages are for Debian, and there is no apt-get here"
     architecture=$(dpkg --print-architecture)
     gain_root "make demo PACKAGES=$1"
-    if [ -z "$(apt-cache policy postgresql 2>/dev/null | sed -nE 's/^ *Candidate: ([0-9].*)$/\1/p')" ]; then
+    if ! has_candidate postgresql; then
         say "apt-get update"
         as_root apt-get -qq update || die "apt-get update failed"
     fi
     for major in "${KB_MAJORS[@]}"; do
         package=$(find "$folder" -maxdepth 1 -name "postgresql-$major-kb_*_$architecture.deb" | sort -V | tail -n 1)
-        if [ -n "$package" ] && apt-cache policy "postgresql-$major" 2>/dev/null | grep -qE 'Candidate: [0-9]'; then break; fi
+        if [ -n "$package" ] && has_candidate "postgresql-$major"; then break; fi
         package=
     done
     [ -n "$package" ] || die "$1 has no package of kb for $architecture and a version of PostgreSQL that apt has here"
