@@ -278,7 +278,6 @@ apt "nodejs 18" "npm 9"
 does "apt-get install nodejs npm" clients
 
 whole "What makes packages, too."
-without bin/{dpkg-shlibdeps,strip,lintian}
 apt "dpkg-dev 1" "binutils 1" "lintian 1"
 does "apt-get install dpkg-dev binutils lintian" deb
 

@@ -61,6 +61,8 @@ install_package() {
         postgresql-server-dev-*) postgres "$number" headers ;;
         postgresql-*) postgres "$number" server ;;
         nodejs) program node ;;
+        dpkg-dev) program dpkg-shlibdeps ;;
+        binutils) program strip ;;
         *) program "$1" ;;
     esac
 }
