@@ -11,7 +11,7 @@ CREATE FUNCTION kb.count_tokens("text" text, "embedder" text DEFAULT NULL) RETUR
 REVOKE ALL ON FUNCTION kb.count_tokens(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION kb.count_tokens(text, text) TO kb_reader;
 COMMENT ON FUNCTION kb.count_tokens(text, text) IS
-    'Returns the number of tokens of a text in an embedder''s own tokenizer (by default that of setting kb.default_embedder), without special tokens.';
+    'Returns the number of tokens of a text in an embedder''s own tokenizer (by default kb.default_embedder()), without special tokens.';
 CREATE INDEX runs_running ON kb.runs (run_no) WHERE state = 'running';
 CREATE POLICY tenant_delete ON kb.usage FOR DELETE USING (tenant_id = (SELECT kb.current_tenant()));
 COMMENT ON TABLE kb.builds IS 'Complete sets of chunks and vectors of a knowledge base: the live one, and while kb.ingest replaces it, the next one.';
