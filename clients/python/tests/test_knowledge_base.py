@@ -168,8 +168,9 @@ def test_errors_have_what_the_server_says(kb, conninfo):
             assert "HINT: " in str(caught.value)
     with pytest.raises(InvalidArgument) as caught:
         kb.query("text", options={"mmr": {"lambda": 7}, "hybrid": {"alpha": 9}})
-    assert "mmr" in caught.value.detail
-    assert "hybrid" in caught.value.detail
+    # All problems, in the message or its detail.
+    assert "mmr" in str(caught.value)
+    assert "hybrid" in str(caught.value)
     assert caught.value.__cause__ is not None
     with pytest.raises(InvalidArgument, match="top_k"):
         kb.query("text", top_k=-1)
