@@ -72,8 +72,10 @@ fn with_names_of_tables(mut declared: Vec<Declaration>) -> Result<Vec<Declaratio
     let mut problems = Vec::new();
     for one in declared.iter_mut().filter(|one| one.identity.kind == Kind::Table) {
         // A text that is no name at all raises an error.
-        if let Ok(Some(name)) = in_subtransaction(|| stored::printed_name(&one.identity.id)) {
-            one.identity.id = name;
+        match in_subtransaction(|| stored::printed_name(&one.identity.id)) {
+            Ok(Some(name)) => one.identity.id = name,
+            Err(error) if is_cancel(&error) => return Err(error),
+            Ok(None) | Err(_) => {}
         }
         if !known.insert(one.identity.clone()) {
             problems.push(one.place.problem(format!("table \"{}\" is declared twice", one.identity.text())));

@@ -2,7 +2,7 @@
 
 use super::sql::functions::{attach_table, call};
 use super::sql::stored;
-use crate::pg::subtransaction::in_subtransaction;
+use crate::pg::subtransaction::{in_subtransaction, is_cancel};
 use crate::pg::txn;
 use kb_declared::declaration::{Identity, Kind};
 use kb_types::error::{Error, Result};
@@ -70,8 +70,10 @@ pub fn make(identity: &Identity, declared: &Properties, before: Option<&Properti
             let Some(before) = before else { return call("create_source", &arguments) };
             same(identity, &["type"], declared, before)?;
             // A source is found again, and not read again, if it says the same in other words.
-            if in_subtransaction(|| call("create_source", &arguments)).is_ok() {
-                return Ok(());
+            match in_subtransaction(|| call("create_source", &arguments)) {
+                Ok(()) => return Ok(()),
+                Err(error) if is_cancel(&error) => return Err(error),
+                Err(_) => {}
             }
             let mut arguments = with(&["config"]);
             arguments.extend([("kb_id", &of), ("name", &id)]);

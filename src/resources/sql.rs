@@ -205,7 +205,8 @@ pub fn lock(resource: Resource, id: &str, tenant: &str) -> Result<()> {
             &[Arg::Text(id)],
             Row::only::<String>,
         ),
-        // Sources, shares and indexes change under the lock of their knowledge base.
+        // Sources and tables change under this lock, too. Shares and metadata indexes do not: one that is
+        // added after the check is not overwritten by an alteration, but is dropped with its knowledge base.
         Resource::KnowledgeBase | Resource::Source(_) => {
             let kb_id = if let Resource::Source(kb_id) = resource { kb_id } else { id };
             spi::write(
