@@ -65,7 +65,7 @@ FROM kb.status WHERE kb_id = 'documents';
 SELECT CASE rank WHEN 1 THEN format(E'\n%s\n', question) ELSE '' END
     || format('  %s. %s%s: %s', rank, external_id, ', page ' || (locator ->> 'page'), -- or slide, sheet, chapter, time
               left(regexp_replace(content, '\s+', ' ', 'g'), 100) || ' …')
-FROM (VALUES (1, 'How is an end of file mark written on a simulated tape?'),
+FROM (VALUES (1, 'How do I remove the whitespace and the stopwords of a corpus?'),
              (2, 'How do I upload a package to the Debian archive?')) AS questions (number, question),
      LATERAL kb.query('documents', question, 2, mode => 'hybrid')
 ORDER BY number, rank;

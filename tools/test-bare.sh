@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# make demo and make test in bare Debians: each case in a folder of its own, made by debootstrap from the mirrors apt uses here.
+# make demo, make test and make deb in bare Debians: each case in a folder of its own, made by debootstrap from the mirrors apt uses here.
 # Needs root. Everything runs in namespaces of its own and ends with them; the Rust toolchain is this machine's, cargo's downloads
 # and what it compiles are shared by the cases of one Debian. The results are in bench/bare.md.
 # tools/test-bare.sh [CASE:DEBIAN...]; COMMANDS="demo" leaves out make test.
@@ -11,7 +11,7 @@ bare=$root/.scratch/bare
 COMMANDS=${COMMANDS:-demo test}
 
 # prepare_CASE makes what the case has before: its user, the checkout, the environment of the commands (case_env), the line with
-# which make demo must stop (case_expects), and whether the demo comes from packages (case_packaged).
+# which make demo must stop (case_expects), whether the demo comes from packages (case_packaged), or what runs in its place (case_demo).
 
 # A server without its headers, what the first user had, with a pgvector older than 0.8 (no mirror has one: it is the names of its
 # files, as setup finds them); its own cluster runs and is afterwards as it was; root; a checkout whose path has spaces.
@@ -52,13 +52,14 @@ prepare_no_rust() {
     umount "$case_root/opt/rust"
 }
 
+# Makes the packages with make deb, for the case packages.
+prepare_deb() { case_demo=run_deb COMMANDS=demo; }
+
 # Neither Rust nor a compiler, but the packages of make deb: the demo installs them, and their purge leaves nothing.
 prepare_packages() {
-    [ -n "$(ls "$root"/.scratch/packages/postgresql-"$case_major"-kb_*.deb 2>/dev/null)" ] ||
-        die ".scratch/packages has no package for PostgreSQL $case_major: run make deb on this Debian"
+    [ -d "$case_packages" ] || die "there are no packages for ${case_packages##*-}: run the case deb first"
     umount "$case_root/opt/rust"
-    mkdir "$case_root/srv/packages"
-    cp "$root"/.scratch/packages/*.deb "$case_root/srv/packages/"
+    cp -r "$case_packages" "$case_root/srv/packages"
     case_env=(PACKAGES=/srv/packages)
     case_packaged=yes COMMANDS=demo
 }
@@ -200,6 +201,17 @@ run_demo() {
     printf 'ok, 3 answers, one cited; %s s\n' "$((SECONDS - began))"
 }
 
+# A row's cell for make deb: how many packages it made, of which lintian reports no error.
+run_deb() {
+    local began=$SECONDS log=$case_log.demo
+    as_case_user timeout 7200 make deb >"$log" 2>&1 ||
+        { printf 'make deb stops: %s\n' "$(grep -E 'error' "$log" | tail -n 1 | cut -c 1-300)"; return 1; }
+    grep -q '^kb: lintian$' "$log" || { printf 'make deb ran no lintian\n'; return 1; }
+    rm -rf "$case_packages"
+    cp -r "$case_root$case_checkout/.scratch/packages" "$case_packages"
+    printf 'make deb: ok, %s packages; %s s\n' "$(find "$case_packages" -name '*.deb' | wc -l)" "$((SECONDS - began))"
+}
+
 run_test() {
     local began=$SECONDS status=ok log=$case_log.test
     as_case_user timeout 7200 make test >"$log" 2>&1 || status=failed
@@ -215,6 +227,7 @@ run_test() {
 run_case() {
     local name=$1 suite=$2 hook=${1//-/_} failed=0 demo='not run' tested='not run'
     case_log=$bare/logs/$name-$suite case_dir=$bare/case-$suite case_root=$bare/case-$suite/root
+    case_packages=$bare/packages-$suite case_demo=run_demo
     case_user=root case_checkout=/srv/kb case_env=() case_expects='' case_packaged='' case_major=17
     [ "$suite" != bookworm ] || case_major=15
     rm -f "$case_log"*
@@ -226,7 +239,7 @@ run_case() {
         demo=$(run_demo) || true
         grep -qE "$case_expects" "$case_log.demo" || failed=1
     else
-        if [[ "$COMMANDS" == *demo* ]]; then demo=$(run_demo) || failed=1; fi
+        if [[ "$COMMANDS" == *demo* ]]; then demo=$("$case_demo") || failed=1; fi
         if [[ "$COMMANDS" == *test* ]]; then tested=$(run_test) || failed=1; fi
     fi
     if declare -F "check_$hook" >/dev/null && ! "check_$hook" >>"$case_log" 2>&1; then demo="$demo; check failed" failed=1; fi
@@ -249,7 +262,7 @@ for program in debootstrap unshare git cargo rustc; do
 done
 cases=("$@")
 [ $# -gt 0 ] || cases=(headers-missing:bookworm german-user:trixie interrupted:bookworm no-sudo-nothing:bookworm
-    no-sudo-nothing:trixie no-rust:bookworm)
+    no-sudo-nothing:trixie no-rust:bookworm deb:bookworm packages:bookworm deb:trixie packages:trixie)
 mkdir -p "$bare/logs"
 failed=()
 # unshare ignores these signals: with it dies all that is in the case. A shell that waits for a process in the background obeys them.

@@ -1,14 +1,14 @@
 //! kb.apply.
 
 use super::differences;
-use super::make::{make, unmake};
+use super::make::{is_as_declared, is_of_the_file, make, unmake};
 use super::sql::functions::{PutObjects, put_objects};
 use super::sql::stored;
 use crate::builds::knowledge_bases;
 use crate::models::{default_embedder, services};
 use crate::pg::advisory;
 use crate::pg::report::check_interrupts;
-use crate::pg::subtransaction::{in_subtransaction, in_subtransaction_with_detail, is_cancel};
+use crate::pg::subtransaction::{in_subtransaction, in_subtransaction_with_detail};
 use crate::pg::txn;
 use crate::resources::{self, Resource};
 use crate::tenants::bindings;
@@ -74,7 +74,7 @@ fn with_names_of_tables(mut declared: Vec<Declaration>) -> Result<Vec<Declaratio
         // A text that is no name at all raises an error.
         match in_subtransaction(|| stored::printed_name(&one.identity.id)) {
             Ok(Some(name)) => one.identity.id = name,
-            Err(error) if is_cancel(&error) => return Err(error),
+            Err(error) if !is_of_the_file(&error) => return Err(error),
             Ok(None) | Err(_) => {}
         }
         if !known.insert(one.identity.clone()) {
@@ -136,14 +136,14 @@ fn apply_all(declared: &[Declaration], prune: bool) -> Result<Vec<Applied>> {
         });
         objects.extend(made.as_ref().ok().cloned().flatten().map(|put| (identity, put)));
         if let Err((error, detail)) = made {
-            if is_cancel(&error) {
+            if !is_of_the_file(&error) {
                 return Err(error);
             }
             problems.extend(located(declaration, &error, detail));
             failed.insert(declaration.identity.clone());
         }
     }
-    problems.extend(txn::with_latest_snapshot(|| dangling(declared, &failed))?);
+    problems.extend(txn::with_latest_snapshot(|| dangling(declared, &failed, &before))?);
     if !problems.is_empty() {
         return Err(invalid(problems));
     }
@@ -241,8 +241,9 @@ fn located(declaration: &Declaration, error: &Error, detail: Option<String>) -> 
     problems.iter().map(located).collect()
 }
 
-/// Bindings of knowledge bases that do not exist. They would never be asked.
-fn dangling(declared: &[Declaration], failed: &BTreeSet<Identity>) -> Result<Vec<Problem>> {
+/// Bindings of knowledge bases that do not exist. They would never be asked. Those that are there already
+/// are left alone: their knowledge base was dropped.
+fn dangling(declared: &[Declaration], failed: &BTreeSet<Identity>, before: &Stored) -> Result<Vec<Problem>> {
     let mut problems = Vec::new();
     // The scopes that have a knowledge base of their own under a name. A task or agent may be of any
     // workflow, and a workflow may have any tasks and agents.
@@ -252,9 +253,12 @@ fn dangling(declared: &[Declaration], failed: &BTreeSet<Identity>) -> Result<Vec
             scopes.entry(name).or_default().push(scope);
         }
     }
-    for one in
-        declared.iter().filter(|one| one.identity.kind == Kind::Binding && !failed.contains(&one.identity))
-    {
+    let is_asked = |one: &&Declaration| {
+        one.identity.kind == Kind::Binding
+            && !failed.contains(&one.identity)
+            && !is_as_declared(&one.properties, before.get(&one.identity))
+    };
+    for one in declared.iter().filter(is_asked) {
         let (id, of) = (&one.identity.id, one.identity.of.as_str());
         let own = scopes.get(id.as_str()).into_iter().flatten().copied().chain([of]);
         let own = own.filter(|_| of != "project");

@@ -19,7 +19,7 @@ pub fn export(kind: &str, id: &str) -> Result<String> {
         let problem = format!("\"{}\" is not one of {} or {ALL}", sizes::cut(kind, 60), names.join(", "));
         return Err(Error::Argument { argument: "kind", problem });
     }
-    let mut all = stored::all()?;
+    let mut all = stored::all_exactly()?;
     let is_wanted = |identity: &Identity| {
         wanted_kind.is_none_or(|kind| identity.kind == kind)
             && (id == ALL || identity.id == id || identity.text() == id)

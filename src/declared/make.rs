@@ -2,7 +2,7 @@
 
 use super::sql::functions::{attach_table, call};
 use super::sql::stored;
-use crate::pg::subtransaction::{in_subtransaction, is_cancel};
+use crate::pg::subtransaction::in_subtransaction;
 use crate::pg::txn;
 use kb_declared::declaration::{Identity, Kind};
 use kb_types::error::{Error, Result};
@@ -10,14 +10,25 @@ use serde_json::{Map, Value, json};
 
 type Properties = Map<String, Value>;
 
+/// Whether the file can be the cause of the error. It is not the cause of a cancellation, a full disk, a
+/// lock or another transaction.
+pub fn is_of_the_file(error: &Error) -> bool {
+    error.is_of_the_work() && !error.is_conflict()
+}
+
+/// Whether a thing exists and has all that is declared of it.
+pub fn is_as_declared(declared: &Properties, before: Option<&Properties>) -> bool {
+    before.is_some_and(|before| {
+        declared.iter().all(|(name, value)| value.is_null() || before.get(name) == Some(value))
+    })
+}
+
 /// Makes what is declared, or changes what there is of it.
 pub fn make(identity: &Identity, declared: &Properties, before: Option<&Properties>) -> Result<()> {
     let Identity { kind, of, id } = identity;
     let (of, id) = (json!(of), json!(id));
     let with = |names: &[&'static str]| given(declared, names);
-    if before.is_some_and(|before| {
-        declared.iter().all(|(name, value)| value.is_null() || before.get(name) == Some(value))
-    }) {
+    if is_as_declared(declared, before) {
         return Ok(());
     }
     match kind {
@@ -72,7 +83,7 @@ pub fn make(identity: &Identity, declared: &Properties, before: Option<&Properti
             // A source is found again, and not read again, if it says the same in other words.
             match in_subtransaction(|| call("create_source", &arguments)) {
                 Ok(()) => return Ok(()),
-                Err(error) if is_cancel(&error) => return Err(error),
+                Err(error) if !is_of_the_file(&error) => return Err(error),
                 Err(_) => {}
             }
             let mut arguments = with(&["config"]);

@@ -21,6 +21,8 @@ mod copied;
 mod crash;
 mod databases;
 mod declared;
+mod declared_faults;
+mod declared_random;
 mod delete;
 mod dependents;
 mod docs;

@@ -193,13 +193,11 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// Whether serde_json keeps a number as it is: in an i64, a u64 or an f64. It does not always round to the
-/// nearest f64, so its own reading is what is compared.
+/// Whether serde_json keeps a number as it is: in an i64, a u64 or an f64.
 fn is_kept(number: &str) -> bool {
     number.parse::<i64>().is_ok()
         || number.parse::<u64>().is_ok()
-        || serde_json::from_str::<f64>(number)
-            .is_ok_and(|float| decimal(number) == decimal(&format!("{float:e}")))
+        || number.parse::<f64>().is_ok_and(|float| decimal(number) == decimal(&format!("{float:e}")))
 }
 
 /// A decimal number as its sign, its digits without zeros at either end, and a power of ten.
@@ -243,17 +241,23 @@ mod tests {
     #[test]
     fn a_number_is_read_as_it_is_or_refused() {
         let largest = format!("1{}", "0".repeat(308));
-        for number in
-            ["0", "-1", "9223372036854775808", "0.1", "1.50", "-0.000001", "3.141592653589793", &largest]
-        {
+        for number in [
+            "0",
+            "-1",
+            "9223372036854775808",
+            "0.1",
+            "1.50",
+            "-0.000001",
+            "0.14285714285714285",
+            "1.2345678901234567e31",
+            &largest,
+        ] {
             let value = Json::new(format!("{{\"a\": {number}}}")).value().unwrap();
             assert_eq!(decimal(&value["a"].to_string()), decimal(number), "{number}");
         }
         let beyond = format!("1{}", "0".repeat(400));
         let tiny = format!("0.{}1", "0".repeat(400));
-        // serde_json reads the last of these as another number.
-        let misread = "1.2345678901234567e31";
-        for number in ["12345678901234567890123", "0.1234567890123456789", "1e400", &beyond, &tiny, misread] {
+        for number in ["12345678901234567890123", "0.1234567890123456789", "1e400", &beyond, &tiny] {
             let problem = Json::new(format!("[{number}]")).value().unwrap_err();
             assert!(problem.contains("number") && !problem.contains("12345"), "{problem}");
         }

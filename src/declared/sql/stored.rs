@@ -16,8 +16,10 @@ from_row! {
     }
 }
 
+type Properties = Map<String, Value>;
+
 /// Each with its properties, those of a kind in the order in which they were made.
-pub fn all() -> Result<Vec<(Identity, Map<String, Value>)>> {
+pub fn all() -> Result<Vec<(Identity, Properties)>> {
     let mut all = Vec::new();
     for (kind, sql) in kinds() {
         all.extend(read(kind, &sql)?);
@@ -25,8 +27,26 @@ pub fn all() -> Result<Vec<(Identity, Map<String, Value>)>> {
     Ok(all)
 }
 
+/// The same, if a file can say all of it: a number that has more digits than a file keeps is an error.
+pub fn all_exactly() -> Result<Vec<(Identity, Properties)>> {
+    let all = all()?;
+    let is_text =
+        |(_, properties): &&(Identity, Properties)| properties.get(METADATA).is_some_and(Value::is_string);
+    match all.iter().find(is_text) {
+        None => Ok(all),
+        Some((identity, _)) => Err(Error::State {
+            problem: format!(
+                "the metadata of {} \"{}\" has a number that a file cannot keep as it is",
+                identity.kind.name().replace('_', " "),
+                identity.text()
+            ),
+            hint: "Write the number as a string, with kb.alter_knowledge_base.".into(),
+        }),
+    }
+}
+
 /// The attached tables, with their properties.
-pub fn tables() -> Result<Vec<(Identity, Map<String, Value>)>> {
+pub fn tables() -> Result<Vec<(Identity, Properties)>> {
     read(Kind::Table, &attached())
 }
 
@@ -41,16 +61,30 @@ pub fn printed_name(name: &str) -> Result<Option<String>> {
     )
 }
 
-fn read(kind: Kind, sql: &str) -> Result<Vec<(Identity, Map<String, Value>)>> {
+fn read(kind: Kind, sql: &str) -> Result<Vec<(Identity, Properties)>> {
     let stored = spi::read(sql, &[], Stored::from_row)?;
-    let with_properties = |stored: Stored| match stored.properties.value() {
-        Ok(Value::Object(properties)) => {
-            let properties = properties.into_iter().filter(|(_, value)| !value.is_null()).collect();
-            Ok((Identity::new(kind, stored.of_id, stored.id), properties))
-        }
-        _ => Err(Error::Internal(format!("{} \"{}\" has no properties", kind.name(), stored.id))),
+    let with_properties = |stored: Stored| match properties_of(&stored.properties) {
+        Some(properties) => Ok((Identity::new(kind, stored.of_id, stored.id), properties)),
+        None => Err(Error::Internal(format!("{} \"{}\" has no properties", kind.name(), stored.id))),
     };
     stored.into_iter().map(with_properties).collect()
+}
+
+/// The metadata of a knowledge base, which may have any numbers. What a value does not keep becomes the
+/// string of its JSON, which is like nothing that a file declares as metadata.
+const METADATA: &str = "metadata";
+
+fn properties_of(stored: &Json) -> Option<Properties> {
+    let members = stored.members()?.into_iter();
+    let with_value = members.map(|(name, json)| {
+        let value = match json.value() {
+            Err(_) if name == METADATA => Value::String(json.to_string()),
+            value => value.ok()?,
+        };
+        Some((name, value))
+    });
+    let all: Option<Properties> = with_value.collect();
+    all.map(|all| all.into_iter().filter(|(_, value)| !value.is_null()).collect())
 }
 
 fn service(table: &str, properties: &str, which: &str) -> String {
