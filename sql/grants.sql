@@ -36,6 +36,8 @@ GRANT SELECT ON kb.embedders, kb.vector_dbs, kb.knowledge_bases, kb.runs, kb.bui
     kb.bm25_segments, kb.jobs, kb.sources, kb.usage, kb.shares, kb.quotas, kb.quota_counts, kb.status, kb.failures, kb.quota_status, kb.memory_stores, kb.memory_entries,
     kb.memories TO kb_reader;
 GRANT SELECT ON kb.tenant_roles TO kb_admin;
+GRANT SELECT (key_id, name, role_name, tenant_id, scopes, requests_per_minute, expires_at, created_at, created_by, last_used_at)
+    ON kb.api_keys TO kb_admin;
 
 -- What a search reads besides the vectors.
 GRANT USAGE ON SCHEMA kb TO kb_vectors;
@@ -477,5 +479,22 @@ COMMENT ON FUNCTION kb.answer(text, text, text, text, text, integer, jsonb) IS
     'Has a chat model (llm) answer a question from the passages that kb.query finds, and checks what the answer cites. annotations: a file_citation for each marker such as [1], with its place and a sentence of the passage. chunks: the passages that the model was given. If nothing is found, the model is not asked, and the answer is the refusal. conversation: its last turns are part of the prompt, and question and answer are appended to it, which requires kb_writer. memory: what kb.recall finds is part of the prompt. max_tokens: the most tokens of the prompt, 8000 by default. options: refusal, instructions, timeout (seconds for everything, default kb.answer_timeout), subject (of the memories), answer_tokens, filter, and the options of kb.query. invalid_citations: numbers that the model cited although they were not given; they are removed from the answer.';
 COMMENT ON FUNCTION kb.answer(text[], text, text, text, text, integer, jsonb) IS
     'Does the same with the passages of several knowledge bases, which are joined as kb.query joins them.';
+
+-- HTTP. The login of kb serve is granted kb.assume_api_key, and the roles that it may become.
+GRANT EXECUTE ON FUNCTION kb.http(text, text, text, jsonb, bytea) TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.openapi() TO kb_reader;
+GRANT EXECUTE ON FUNCTION kb.create_api_key(text, text, text, text[], timestamptz, integer) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.drop_api_key(text) TO kb_admin;
+GRANT EXECUTE ON FUNCTION kb.assume_api_key(text) TO kb_admin;
+COMMENT ON FUNCTION kb.http(text, text, text, jsonb, bytea) IS
+    'Answers a request of HTTP as its caller: method, path and query string as in the request line, headers as an object of strings, and the body. What an operation wrote is undone if it fails; errors are answers of the type application/problem+json with the SQLSTATE, DETAIL and HINT. Only a cancellation raises an error. The setting kb.scopes narrows what may be asked for. kb.openapi describes the paths.';
+COMMENT ON FUNCTION kb.openapi() IS
+    'Returns the description of what kb.http answers, in the form of OpenAPI 3.1.';
+COMMENT ON FUNCTION kb.create_api_key(text, text, text, text[], timestamptz, integer) IS
+    'Creates an API key, and returns it; it cannot be read again, because only its hash is stored. Its holder acts as role_name (default: the caller), which must have the privileges of kb_reader and which the caller must be able to SET ROLE to, for tenant (default: the current tenant), and only within scopes: knowledge_bases, search (empty: everything). expires_at: default never. requests_per_minute: the limit of one kb serve, default none.';
+COMMENT ON FUNCTION kb.drop_api_key(text) IS
+    'Deletes an API key, which is refused from then on. Returns false if there is no key of this id.';
+COMMENT ON FUNCTION kb.assume_api_key(text) IS
+    'Makes the session act as the holder of an API key until its transaction ends: sets role, kb.tenant and kb.scopes as SET LOCAL does. The session must be able to SET ROLE to that role. Returns the id of the key and its limit. Raises an error if the key is wrong, deleted or expired (SQLSTATE 28P01).';
 
 SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('kb_install.search_path'), true);

@@ -15,7 +15,8 @@ DECLARE
 BEGIN
     FOREACH t IN ARRAY ARRAY['knowledge_bases', 'runs', 'builds', 'documents', 'chunks', 'jobs', 'sources', 'usage',
                              'bm25_segments', 'tenant_roles', 'shares', 'quotas', 'quota_counts', 'metadata_indexes',
-                             'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries', 'bindings'] LOOP
+                             'eval_sets', 'eval_questions', 'index_recall', 'memory_stores', 'memory_entries', 'bindings',
+                             'api_keys'] LOOP
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I ENABLE ROW LEVEL SECURITY', t);
         EXECUTE pg_catalog.format('ALTER TABLE kb.%I FORCE ROW LEVEL SECURITY', t);
     END LOOP;
@@ -50,6 +51,8 @@ CREATE POLICY tenant_read ON kb.shares FOR SELECT USING (
     tenant_id = (SELECT kb.current_tenant()) OR owner_id = (SELECT kb.current_tenant()));
 -- A role that is bound itself sees the bindings to its tenants.
 CREATE POLICY tenant_read ON kb.tenant_roles FOR SELECT USING (
+    (SELECT kb.bound_tenants() IS NULL) OR tenant_id = ANY ((SELECT kb.bound_tenants())::text[]));
+CREATE POLICY tenant_read ON kb.api_keys FOR SELECT USING (
     (SELECT kb.bound_tenants() IS NULL) OR tenant_id = ANY ((SELECT kb.bound_tenants())::text[]));
 -- The tenant itself sees its quota, and so do the roles that set it.
 CREATE POLICY tenant_read ON kb.quotas FOR SELECT USING (

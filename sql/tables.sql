@@ -696,6 +696,30 @@ CREATE TRIGGER tenant_role BEFORE INSERT ON kb.tenant_roles FOR EACH ROW EXECUTE
 CREATE TRIGGER watched_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON kb.tenant_roles
     FOR EACH STATEMENT EXECUTE FUNCTION kb._watched_changed();
 
+-- Keys with which programs ask kb serve. A key is random, and only its hash is here.
+CREATE TABLE kb.api_keys (
+    key_id       text PRIMARY KEY CHECK (key_id <> ''),
+    name         text NOT NULL CHECK (name <> ''),
+    hash         bytea NOT NULL,
+    role_name    name NOT NULL,
+    tenant_id    text NOT NULL,
+    scopes       text[] NOT NULL DEFAULT '{}',
+    requests_per_minute integer CHECK (requests_per_minute > 0),
+    expires_at   timestamptz,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    created_by   name NOT NULL,
+    last_used_at timestamptz
+);
+COMMENT ON TABLE kb.api_keys IS 'API keys, with which programs ask kb serve. Changed by kb.create_api_key and kb.drop_api_key.';
+COMMENT ON COLUMN kb.api_keys.key_id IS 'The part of the key that is no secret: kb_ID_secret.';
+COMMENT ON COLUMN kb.api_keys.hash IS 'The hash of the secret part. No role reads it.';
+COMMENT ON COLUMN kb.api_keys.role_name IS 'The role as which the holder of the key acts.';
+COMMENT ON COLUMN kb.api_keys.tenant_id IS 'The tenant for which the holder of the key acts.';
+COMMENT ON COLUMN kb.api_keys.scopes IS 'What the key may be used for; empty: everything that its role may do.';
+COMMENT ON COLUMN kb.api_keys.requests_per_minute IS 'The most requests in a minute to one kb serve; NULL: no limit.';
+COMMENT ON COLUMN kb.api_keys.last_used_at IS 'When the key was last used, noted once a minute.';
+SELECT pg_catalog.pg_extension_config_dump('kb.api_keys', '');
+
 -- Knowledge bases that another tenant may read: the documents of the tenant that owns them.
 CREATE TABLE kb.shares (
     tenant_id  text NOT NULL,
@@ -1231,6 +1255,9 @@ ALTER TABLE kb.turns ALTER COLUMN parent_id SET STATISTICS 0, ALTER COLUMN role 
 ALTER TABLE kb.summaries ALTER COLUMN content SET STATISTICS 0, ALTER COLUMN llm SET STATISTICS 0;
 ALTER TABLE kb.extractions ALTER COLUMN llm SET STATISTICS 0;
 ALTER TABLE kb.chat_requests ALTER COLUMN error SET STATISTICS 0;
+ALTER TABLE kb.api_keys ALTER COLUMN key_id SET STATISTICS 0, ALTER COLUMN name SET STATISTICS 0, ALTER COLUMN hash SET STATISTICS 0,
+    ALTER COLUMN role_name SET STATISTICS 0, ALTER COLUMN tenant_id SET STATISTICS 0, ALTER COLUMN scopes SET STATISTICS 0,
+    ALTER COLUMN created_by SET STATISTICS 0;
 ALTER TABLE kb.bindings ALTER COLUMN scope SET STATISTICS 0, ALTER COLUMN id_ref SET STATISTICS 0,
     ALTER COLUMN fallback SET STATISTICS 0, ALTER COLUMN inject_as SET STATISTICS 0;
 

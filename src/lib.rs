@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod answers;
+mod api_keys;
 mod bindings;
 mod builds;
 mod chat_requests;
@@ -15,6 +16,7 @@ mod extract;
 mod filters;
 mod gateway;
 mod health;
+mod http;
 mod jobs;
 mod keyword;
 mod knowledge_bases;

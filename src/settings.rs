@@ -15,6 +15,7 @@ use std::time::Duration;
 pub mod tenants;
 
 static TENANT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static SCOPES: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static DEFAULT_EMBEDDER: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static MODEL_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 static SECRET_DIR: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -58,6 +59,15 @@ pub fn define() {
         c"Sets the tenant that this session acts for.",
         c"The empty string is a tenant of its own; it does not mean all tenants.",
         &TENANT,
+        GucContext::Userset,
+        GucFlags::default(),
+    );
+    // Anybody may set it: it narrows what kb.http does, and SQL can do the same without kb.http.
+    GucRegistry::define_string_guc(
+        c"kb.scopes",
+        c"Sets what kb.http may be used for: names of scopes, separated by spaces.",
+        c"An empty string means everything. kb.assume_api_key sets it for a transaction.",
+        &SCOPES,
         GucContext::Userset,
         GucFlags::default(),
     );
@@ -325,6 +335,11 @@ fn whole(setting: &GucSetting<i32>) -> u64 {
 /// The tenant for which the session asks to act, or an empty string if it names none.
 pub fn tenant() -> String {
     text(&TENANT)
+}
+
+/// What kb.http may be used for, separated by spaces; an empty string means everything.
+pub fn scopes() -> String {
+    text(&SCOPES)
 }
 
 /// The embedder that setting kb.default_embedder fixes, or an empty string.

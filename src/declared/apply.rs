@@ -8,7 +8,7 @@ use crate::builds::knowledge_bases;
 use crate::models::{default_embedder, services};
 use crate::pg::advisory;
 use crate::pg::report::check_interrupts;
-use crate::pg::subtransaction::{in_subtransaction, in_subtransaction_with_detail};
+use crate::pg::subtransaction::{Raised, in_subtransaction, in_subtransaction_with_report};
 use crate::pg::txn;
 use crate::resources::{self, Resource};
 use crate::tenants::bindings;
@@ -130,12 +130,12 @@ fn apply_all(declared: &[Declaration], prune: bool) -> Result<Vec<Applied>> {
         let properties = completed(declaration, declared);
         let known = before.get(&declaration.identity);
         let identity = &declaration.identity;
-        let made = in_subtransaction_with_detail(|| match (identity.kind, properties.get("objects")) {
+        let made = in_subtransaction_with_report(|| match (identity.kind, properties.get("objects")) {
             (Kind::Objects, Some(given)) => put_objects(&identity.of, given).map(Some),
             _ => make(identity, &properties, known).map(|()| None),
         });
         objects.extend(made.as_ref().ok().cloned().flatten().map(|put| (identity, put)));
-        if let Err((error, detail)) = made {
+        if let Err(Raised { error, detail, .. }) = made {
             if !is_of_the_file(&error) {
                 return Err(error);
             }
@@ -231,7 +231,7 @@ fn completed(declaration: &Declaration, declared: &[Declaration]) -> Map<String,
 fn located(declaration: &Declaration, error: &Error, detail: Option<String>) -> Vec<Problem> {
     let Identity { kind, .. } = declaration.identity;
     let name = format!("{} \"{}\"", kind.name().replace('_', " "), declaration.identity.text());
-    let problems = match (error, detail.or_else(|| error.detail())) {
+    let problems = match (error, detail) {
         // The detail of an invalid configuration has a problem in each line.
         (error, Some(detail)) if error.sqlstate() == INVALID => detail.lines().map(str::to_string).collect(),
         (error, Some(detail)) => vec![format!("{error}: {detail}")],

@@ -116,6 +116,17 @@ pub fn is(role: &str, name: &str) -> bool {
     find(role).is_some_and(|role| is_member(role, name))
 }
 
+/// Whether the caller may SET ROLE to this role.
+pub fn caller_may_become(name: &str) -> bool {
+    // SAFETY: look-ups by oid.
+    find(name).is_some_and(|role| unsafe {
+        #[cfg(feature = "pg15")]
+        return pg_sys::is_member_of_role(caller(), role);
+        #[cfg(not(feature = "pg15"))]
+        return pg_sys::member_can_set_role(caller(), role);
+    })
+}
+
 fn is_member(role: pg_sys::Oid, name: &str) -> bool {
     // SAFETY: look-ups by oid.
     find(name).is_some_and(|group| unsafe { pg_sys::has_privs_of_role(role, group) })

@@ -8,13 +8,24 @@ use std::panic::AssertUnwindSafe;
 
 /// Runs `work` in a subtransaction. On Err, ERROR or panic it is rolled back, and the error is returned.
 pub fn in_subtransaction<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    in_subtransaction_with_detail(work).map_err(|(error, _)| error)
+    in_subtransaction_with_report(work).map_err(|raised| raised.error)
 }
 
-/// Does the same, and returns an ERROR with its detail, which may repeat values of rows.
-pub fn in_subtransaction_with_detail<T>(
-    work: impl FnOnce() -> Result<T>,
-) -> std::result::Result<T, (Error, Option<String>)> {
+/// An error, and what its report says besides. These may repeat values of rows.
+pub struct Raised {
+    pub error: Error,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl From<Error> for Raised {
+    fn from(error: Error) -> Raised {
+        Raised { detail: error.detail(), hint: error.hint(), error }
+    }
+}
+
+/// Does the same, and returns an error with its whole report.
+pub fn in_subtransaction_with_report<T>(work: impl FnOnce() -> Result<T>) -> std::result::Result<T, Raised> {
     // SAFETY: this does what PL/pgSQL does for a block with EXCEPTION. Memory context and resource owner are
     // those from before, and each begin pairs with one release or rollback.
     let (context, owner) = unsafe { (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner) };
@@ -24,20 +35,22 @@ pub fn in_subtransaction_with_detail<T>(
             pg_sys::BeginInternalSubTransaction(std::ptr::null());
             pg_sys::CurrentMemoryContext = context;
         }
-        let value = work().map_err(|error| (error, None))?;
+        let value = work().map_err(Raised::from)?;
         // SAFETY: as above.
         unsafe { pg_sys::ReleaseCurrentSubTransaction() };
         Ok(value)
     }))
     .catch_others(|caught| {
-        let detail = match &caught {
-            CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => report.detail(),
-            CaughtError::RustPanic { .. } => None,
+        let said = match &caught {
+            CaughtError::PostgresError(report) | CaughtError::ErrorReport(report) => {
+                [report.detail(), report.hint()]
+            }
+            CaughtError::RustPanic { .. } => [None, None],
         };
-        let detail = detail.map(str::to_string);
-        Err((from_caught(caught), detail))
+        let [detail, hint] = said.map(|text| text.map(str::to_string));
+        Err(Raised { detail, hint, error: from_caught(caught) })
     })
-    .catch_rust_panic(|caught| Err((from_caught(caught), None)))
+    .catch_rust_panic(|caught| Err(Raised::from(from_caught(caught))))
     .execute();
     // SAFETY: as above.
     unsafe {

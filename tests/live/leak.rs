@@ -107,6 +107,7 @@ fn others_come(cluster: &Cluster, random: &mut Rng) {
                 "CREATE ROLE {MARK}_{n} IN ROLE kb_writer; SELECT kb.bind_role('{MARK}_{n}', '{tenant}'), kb.bind_role('{MARK}_{n}', '{next}')"
             ));
         }
+        db.run(&format!("SELECT kb.create_api_key('of the {MARK}', 'reader', '{tenant}')"));
         if random.usize(..2) == 0 {
             db.run(&format!("SELECT kb.set_quota('{tenant}', documents => 1000, tokens_per_day => 1000000)"));
         }
@@ -264,7 +265,7 @@ fn policies_are_asked_once_for_a_statement_and_leave_its_indexes_usable() {
     for relation in &relations {
         let role = match relation {
             relation if relation.contains(".vectors_") => "kb_vectors",
-            relation if relation == "kb.tenant_roles" => "admin",
+            relation if relation == "kb.tenant_roles" || relation == "kb.api_keys" => "admin",
             relation if relation.starts_with("kb.query_") => "writer",
             _ => "reader",
         };

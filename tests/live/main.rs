@@ -38,6 +38,7 @@ mod filter_plans;
 mod filters;
 mod gateway;
 mod hostile;
+mod http;
 mod index;
 mod index_builds;
 mod indexer;

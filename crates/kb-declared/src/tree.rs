@@ -2,6 +2,7 @@
 //! built, and its depth is bounded.
 
 use crate::places::{Place, Problem};
+use kb_types::Json;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 use std::collections::HashSet;
@@ -164,14 +165,12 @@ fn scalar(text: &str, is_plain: bool) -> Value {
     }
 }
 
-/// serde_json says whether it is a number; its value is read here, because serde_json does not round
-/// fractions correctly.
+/// A number, if it can be kept as it is. What has more digits stays text, so that none is lost.
 fn number(text: &str) -> Option<Number> {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
-    let number: Number = is_number.then(|| serde_json::from_str(text).ok()).flatten()?;
-    match number.is_f64() {
-        true => Number::from_f64(text.parse().ok()?),
-        false => Some(number),
+    match is_number.then(|| Json::new(text).value()) {
+        Some(Ok(Value::Number(number))) => Some(number),
+        _ => None,
     }
 }
 

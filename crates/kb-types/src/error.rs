@@ -120,6 +120,9 @@ pub enum Error {
     /// The caller's if_match is not the present etag.
     #[error("{what} \"{id}\" has changed since it was read")]
     Stale { what: ObjectKind, id: String, etag: String },
+    /// What was wrong is not said: it would help whoever guesses.
+    #[error("the API key is not valid")]
+    ApiKey,
     /// Every problem of one configuration, reported together. `setting`: the one that a superuser would
     /// change to allow it.
     #[error("invalid configuration of {object}")]
@@ -229,6 +232,7 @@ impl Error {
             Error::AlreadyExists { .. } => "42710",           // duplicate_object
             Error::InUse { .. } => "2BP01",                   // dependent_objects_still_exist
             Error::Stale { .. } => "KB412", // of kb's own: a precondition failed, as status 412 of HTTP
+            Error::ApiKey => "28P01",       // invalid_password
             Error::Configuration { .. } => "22023", // invalid_parameter_value
             Error::Argument { .. } => "22023", // invalid_parameter_value
             Error::Null { .. } => "22004",  // null_value_not_allowed

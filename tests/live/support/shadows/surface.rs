@@ -237,6 +237,7 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
         ("call_tool", "name") => "memory_search",
         ("call_tool", "arguments") => r#"{"query": "ships", "filter": {"kind": "ship"}}"#,
         ("bind" | "unbind", "scope") => "agent:helper",
+        ("create_api_key", "scopes") => "{search}",
         (_, "scopes") => "{project,agent:helper}",
         ("bind" | "unbind", "id_ref") => "k",
         ("bind", "fallback" | "inject_as") => "docs",
@@ -256,6 +257,14 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
             "knowledge_bases:\n  - {id: k, description: One.}\nknowledge:\n  - {id: k, top_k: 3}\n"
         }
         ("export", "kind" | "id") => "all",
+        ("http", "method") => "GET",
+        ("http", "path") => "/api/search/semantic",
+        ("http", "query") => "query=ships",
+        ("http", "headers") => r#"{"accept": "application/json"}"#,
+        ("http", "body") => "",
+        ("create_api_key", "role_name" | "tenant" | "expires_at") => return None,
+        ("create_api_key", "requests_per_minute") => "60",
+        ("assume_api_key", "key") | ("drop_api_key", "key_id") => "kb_0123456789ab",
         ("create_conversation", "id") => "fresh",
         ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
         ("wait_for_summary", "id") => "k",
