@@ -491,7 +491,7 @@ COMMENT ON FUNCTION kb.http(text, text, text, jsonb, bytea) IS
 COMMENT ON FUNCTION kb.openapi() IS
     'Returns the description of what kb.http answers, in the form of OpenAPI 3.1.';
 COMMENT ON FUNCTION kb.create_api_key(text, text, text, text[], timestamptz, integer) IS
-    'Creates an API key, and returns it; it cannot be read again, because only its hash is stored. Its holder acts as role_name (default: the caller), which must have the privileges of kb_reader and which the caller must be able to SET ROLE to, for tenant (default: the current tenant), and only within scopes: knowledge_bases, search (empty: everything). expires_at: default never. requests_per_minute: the limit of one kb serve, default none.';
+    'Creates an API key, and returns it; it cannot be read again, because only its hash is stored. Its holder acts as role_name (default: the caller), which must have the privileges of kb_reader and which the caller must be able to SET ROLE to, for tenant (default: the current tenant), and only within scopes: knowledge_bases, search, documents, memories, answers (empty: everything). expires_at: default never. requests_per_minute: the limit of one kb serve, default none.';
 COMMENT ON FUNCTION kb.drop_api_key(text) IS
     'Deletes an API key, which is refused from then on. Returns false if there is no key of this id.';
 COMMENT ON FUNCTION kb.assume_api_key(text) IS

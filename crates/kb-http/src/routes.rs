@@ -25,11 +25,20 @@ pub enum Scope {
     KnowledgeBases,
     /// Questions.
     Search,
+    /// Documents, over MCP.
+    Documents,
+    /// Memories, over MCP.
+    Memories,
+    /// Answers of a chat model, over MCP.
+    Answers,
 }
 
 named!(Scope {
     KnowledgeBases => "knowledge_bases",
     Search => "search",
+    Documents => "documents",
+    Memories => "memories",
+    Answers => "answers",
 });
 
 /// A parameter of the query string.
