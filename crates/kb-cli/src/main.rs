@@ -8,6 +8,7 @@ mod connect;
 mod context;
 mod exit;
 mod files;
+mod mcp;
 mod output;
 #[cfg(test)]
 mod reference;

@@ -2,6 +2,7 @@
 
 use super::jwt;
 use crate::exit::{Error, Result};
+use crate::mcp;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct Args {
     /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", env = "KB_SERVE_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    mcp: mcp::Options,
     /// Form of the lines that are logged on standard error
     #[arg(long, value_name = "FORM", env = "KB_SERVE_LOG", value_enum, default_value_t)]
     log: LogForm,
@@ -170,6 +173,7 @@ pub struct Config {
     pub cors: Vec<String>,
     /// Certificate and key.
     pub tls: Option<(PathBuf, PathBuf)>,
+    pub mcp: mcp::Options,
     pub log: LogForm,
 }
 
@@ -219,6 +223,7 @@ impl Config {
             limits,
             cors,
             tls: args.tls_cert.zip(args.tls_key),
+            mcp: args.mcp,
             log: args.log,
         })
     }

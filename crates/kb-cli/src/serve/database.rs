@@ -2,8 +2,11 @@
 //! dropped, and its statement is cancelled.
 
 use super::auth::{Act, Identity};
+use super::handler::Caller;
+use super::limits::Bodies;
 use super::pool::{Link, Links, Pool};
 use super::problem::Problem;
+use crate::mcp;
 use bytes::Bytes;
 use deadpool::managed::Object;
 use hyper::StatusCode;
@@ -61,6 +64,7 @@ impl Database {
         identity: &Identity,
         traceparent: &str,
         call: &Call<'_>,
+        bodies: &Bodies,
     ) -> Result<(Answer, Option<Accepted>), Problem> {
         let running = Running::new(self.pool_of(identity).get().await?);
         let work = async {
@@ -89,7 +93,7 @@ impl Database {
             let Some(row) = row else {
                 return Err(Failure::Refused);
             };
-            Ok((answer(&row)?, accepted))
+            Ok((answer(&row, bodies)?, accepted))
         };
         let done = self.in_time(work).await;
         running.end(done)
@@ -111,6 +115,43 @@ impl Database {
             let accepted = assumed?;
             ended?;
             Ok(accepted)
+        };
+        let done = self.in_time(work).await;
+        running.end(done)
+    }
+
+    /// Executes a statement of MCP, which returns one JSON text, as its caller.
+    pub async fn statement(
+        &self,
+        caller: &Caller,
+        statement: &mcp::Statement<'_>,
+    ) -> Result<mcp::Found, Problem> {
+        let identity = &caller.identity;
+        let running = Running::new(self.pool_of(identity).get().await?);
+        let work = async {
+            let link = running.link()?;
+            let client = &link.client;
+            client.batch_execute(&self.begin()).await?;
+            let worked = async {
+                assume(link, identity, &caller.traceparent).await?;
+                let who = mcp::one(client, mcp::CALLER, &[]).await?;
+                let role = who["role"].as_str().unwrap_or_default();
+                let is_allowed = match identity.act {
+                    Act::Login { .. } => role == "none",
+                    _ => self.roles.iter().any(|allowed| allowed == role),
+                };
+                if !is_allowed {
+                    return Err(Failure::Refused);
+                }
+                let scopes = mcp::allowed(&who, statement.scope).map_err(Failure::Other)?;
+                let value = mcp::one(client, statement.sql, statement.parameters).await?;
+                Ok(mcp::Found { value, scopes })
+            };
+            let worked = worked.await;
+            let ended = client.batch_execute(END).await;
+            let found = worked?;
+            ended?;
+            Ok(found)
         };
         let done = self.in_time(work).await;
         running.end(done)
@@ -161,7 +202,7 @@ async fn assume_key(link: &Link, key: &str, traceparent: &str) -> Result<Accepte
     })
 }
 
-fn answer(row: &Row) -> Result<Answer, Failure> {
+fn answer(row: &Row, bodies: &Bodies) -> Result<Answer, Failure> {
     let status: i32 = row.try_get("status")?;
     let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
     let headers: Option<String> = row.try_get("headers")?;
@@ -169,7 +210,7 @@ fn answer(row: &Row) -> Result<Answer, Failure> {
     Ok(Answer {
         status: status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         headers: headers.unwrap_or_default(),
-        body: Bytes::copy_from_slice(body.unwrap_or_default()),
+        body: bodies.hold(body.unwrap_or_default()).map_err(Failure::Other)?,
     })
 }
 
@@ -179,6 +220,7 @@ enum Failure {
     Refused,
     Late,
     Lost,
+    Other(Problem),
 }
 
 impl From<tokio_postgres::Error> for Failure {
@@ -191,15 +233,14 @@ impl Failure {
     /// Whether the next request may have the connection.
     fn leaves_connection(&self) -> bool {
         match self {
-            Failure::Database(error) => matches!(
-                error.code(),
-                Some(
-                    &SqlState::INVALID_PASSWORD
-                        | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION
-                        | &SqlState::INSUFFICIENT_PRIVILEGE
-                )
-            ),
-            Failure::Refused => true,
+            // A cancellation may have been meant for the statement before; a statement of the pool may be one
+            // of an extension that has been replaced since.
+            Failure::Database(error) => error.code().is_some_and(|code| {
+                let class = code.code().get(..2).unwrap_or_default();
+                let is_stale = [SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_TABLE].contains(code);
+                !is_stale && !["08", "0A", "3F", "53", "57", "58", "F0", "XX"].contains(&class)
+            }),
+            Failure::Refused | Failure::Other(_) => true,
             Failure::Late | Failure::Lost => false,
         }
     }
@@ -209,6 +250,7 @@ impl From<Failure> for Problem {
     fn from(failure: Failure) -> Problem {
         match failure {
             Failure::Database(error) => error.into(),
+            Failure::Other(problem) => problem,
             Failure::Refused => {
                 let problem = Problem::new(StatusCode::FORBIDDEN, "this server does not serve the role");
                 problem.hint("Start kb serve with --role for each role that requests may act as.")

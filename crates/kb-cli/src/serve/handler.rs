@@ -7,6 +7,7 @@ use super::limits::{Bodies, Rates};
 use super::log::{Entry, Log};
 use super::problem::Problem;
 use super::{Body, console};
+use crate::mcp;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -18,6 +19,7 @@ use hyper::header::{
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Map, Value};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -35,14 +37,25 @@ pub struct Server {
     pub is_stopping: AtomicBool,
 }
 
+/// Who calls, for what a request does besides kb.http.
+pub struct Caller {
+    pub identity: Identity,
+    pub traceparent: String,
+}
+
 impl Server {
-    pub async fn answer(&self, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+    pub async fn answer(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+        mcp: &mcp::Service,
+    ) -> Response<Body> {
         let id = request_id(request.headers());
         let mut entry = Entry::new(self.log, id, request.method().as_str(), request.uri().path(), peer);
         let is_preflight = request.method() == Method::OPTIONS
             && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
         let asked = request.headers().clone();
-        let answered = self.route(peer, request, &mut entry).await;
+        let answered = self.route(peer, request, mcp, &mut entry).await;
         let mut response = answered.unwrap_or_else(|problem| {
             entry.sqlstate.clone_from(&problem.sqlstate);
             problem.response()
@@ -65,6 +78,7 @@ impl Server {
         &self,
         peer: SocketAddr,
         request: Request<Incoming>,
+        mcp: &mcp::Service,
         entry: &mut Entry,
     ) -> Result<Response<Body>, Problem> {
         self.cors.admit(request.headers())?;
@@ -78,6 +92,7 @@ impl Server {
         match request.uri().path() {
             "/live" if only_reads => return Ok(text("live\n")),
             "/ready" if only_reads => return self.ready().await,
+            "/mcp" => return self.mcp(peer, request, mcp, entry).await,
             path if only_reads => {
                 if let Some(response) = console::answer(path, request.headers()) {
                     return Ok(response);
@@ -116,7 +131,7 @@ impl Server {
             headers: headers_json(&parts.headers, &entry.id),
             body: &held.bytes,
         };
-        let answered = self.database.http(&identity, &entry.traceparent, &call).await;
+        let answered = self.database.http(&identity, &entry.traceparent, &call, &self.bodies).await;
         if let (Err(problem), Act::Key { .. }) = (&answered, &identity.act)
             && problem.status == StatusCode::UNAUTHORIZED
         {
@@ -128,6 +143,23 @@ impl Server {
             entry.name = format!("key {}", accepted.key_id);
         }
         response(answer)
+    }
+
+    /// A request of the Model Context Protocol.
+    async fn mcp(
+        &self,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+        mcp: &mcp::Service,
+        entry: &mut Entry,
+    ) -> Result<Response<Body>, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let identity = self.identify(&parts.headers, peer, entry).await?;
+        let held = self.bodies.read(&parts.headers, body).await?;
+        entry.received = held.bytes.len();
+        parts.headers.remove(AUTHORIZATION);
+        parts.extensions.insert(Arc::new(Caller { identity, traceparent: entry.traceparent.clone() }));
+        Ok(mcp.handle(Request::from_parts(parts, Full::new(held.bytes.clone()))).await)
     }
 
     /// Finds out who calls, and whether that caller may call now. An API key that is not known yet is checked

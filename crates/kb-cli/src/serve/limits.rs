@@ -14,6 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Beyond this many bearers, those that are not slowed down are forgotten.
 const BEARERS: usize = 10_000;
 
+/// Answers below this number of bytes are not counted: there is one for each connection at most.
+const SMALL: usize = 1 << 16;
+
 /// Bytes for the bodies of all requests that are in memory.
 pub struct Bodies {
     bytes: Arc<Semaphore>,
@@ -25,6 +28,17 @@ pub struct Bodies {
 pub struct Held {
     pub bytes: Bytes,
     _permit: Option<OwnedSemaphorePermit>,
+}
+
+struct Sent {
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Bodies {
@@ -72,6 +86,20 @@ impl Bodies {
         tokio::time::timeout(self.patience, read)
             .await
             .map_err(|_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?
+    }
+
+    /// A copy of an answer, whose bytes count like those of bodies until it has been sent: clients that read
+    /// slowly keep answers in memory.
+    pub fn hold(&self, bytes: &[u8]) -> Result<Bytes, Problem> {
+        if bytes.len() < SMALL {
+            return Ok(Bytes::copy_from_slice(bytes));
+        }
+        let permit = u32::try_from(bytes.len())
+            .ok()
+            .and_then(|count| self.bytes.clone().try_acquire_many_owned(count).ok());
+        let permit =
+            permit.ok_or_else(|| Problem::unavailable("the server has too many answers in memory"))?;
+        Ok(Bytes::from_owner(Sent { bytes: bytes.to_vec(), _permit: permit }))
     }
 
     fn too_long(&self) -> Problem {
@@ -219,6 +247,18 @@ mod tests {
         assert_eq!(status(&bodies, &HeaderMap::new(), Full::from("0123456789")).await, 503);
         drop(first);
         assert_eq!(status(&bodies, &HeaderMap::new(), Full::from("0123456789")).await, 200);
+    }
+
+    #[test]
+    fn answers_that_nobody_reads_take_no_more_than_is_allowed() {
+        let bodies = Bodies::new(SMALL, 2 * SMALL, Duration::from_secs(1));
+        let first = bodies.hold(&vec![1; SMALL + 1]).ok().unwrap();
+        assert_eq!(bodies.hold(&vec![1; SMALL]).err().unwrap().status.as_u16(), 503);
+        let part = first.slice(1..3);
+        drop(first);
+        assert!(bodies.hold(&vec![1; SMALL]).is_err());
+        drop(part);
+        assert!(bodies.hold(&vec![1; SMALL]).is_ok());
     }
 
     #[test]

@@ -18,16 +18,18 @@ mod sql;
 mod tls;
 
 pub use config::Args;
+pub use handler::{Caller, Server};
+pub use problem::Problem;
 
 use crate::context::Context;
 use crate::exit::{Error, Exit, Result};
+use crate::mcp;
 use auth::Auth;
 use basic::Logins;
 use bytes::Bytes;
 use config::{Config, Limits};
 use cors::Cors;
 use database::Database;
-use handler::Server;
 use http_body_util::combinators::BoxBody;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -102,9 +104,12 @@ pub async fn run(args: Args, context: &Context) -> Result<Exit> {
         log,
         is_stopping: AtomicBool::new(false),
     });
+    let handler =
+        mcp::Handler { backend: mcp::Backend::Served(server.clone()), options: Arc::new(config.mcp) };
+    let mcp = Arc::new(mcp::service(handler, limits.body));
     let scheme = if tls.is_some() { "https" } else { "http" };
     log.message("info", &format!("listening on {scheme}://{address}"));
-    serve(&listener, &server, tls.as_ref(), &limits, &mut signals).await;
+    serve(&listener, &server, &mcp, tls.as_ref(), &limits, &mut signals).await;
     drop(listener);
     Ok(Exit::Done)
 }
@@ -130,6 +135,7 @@ impl Signals {
 async fn serve(
     listener: &TcpListener,
     server: &Arc<Server>,
+    mcp: &Arc<mcp::Service>,
     tls: Option<&Arc<Tls>>,
     limits: &Limits,
     signals: &mut Signals,
@@ -148,6 +154,7 @@ async fn serve(
                     let watcher = graceful.watcher();
                     let connection = Connection {
                         server: server.clone(),
+                        mcp: mcp.clone(),
                         tls: tls.cloned(),
                         header: limits.header,
                         header_timeout: limits.header_timeout,
@@ -187,6 +194,7 @@ fn reload(server: &Server, tls: Option<&Arc<Tls>>) {
 
 struct Connection {
     server: Arc<Server>,
+    mcp: Arc<mcp::Service>,
     tls: Option<Arc<Tls>>,
     header: usize,
     header_timeout: Duration,
@@ -219,10 +227,10 @@ impl Connection {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
-        let server = self.server.clone();
+        let (server, mcp) = (self.server.clone(), self.mcp.clone());
         let service = tower::service_fn(move |request: hyper::Request<Incoming>| {
-            let server = server.clone();
-            async move { Ok::<_, Infallible>(server.answer(peer, request).await) }
+            let (server, mcp) = (server.clone(), mcp.clone());
+            async move { Ok::<_, Infallible>(server.answer(peer, request, &mcp).await) }
         });
         let service = tower_http::compression::Compression::new(service);
         let connection = http1::Builder::new()

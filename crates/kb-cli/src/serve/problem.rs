@@ -13,6 +13,8 @@ use tokio_postgres::error::SqlState;
 pub struct Problem {
     pub status: StatusCode,
     pub detail: String,
+    /// More about what was wrong, such as every problem of a configuration.
+    pub errors: Vec<String>,
     pub hint: Option<String>,
     pub sqlstate: Option<String>,
     /// Seconds after which the client may try again.
@@ -24,7 +26,15 @@ pub struct Problem {
 impl Problem {
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         let detail = detail.into();
-        Problem { status, detail, hint: None, sqlstate: None, retry_after: None, challenge: None }
+        Problem {
+            status,
+            detail,
+            errors: Vec::new(),
+            hint: None,
+            sqlstate: None,
+            retry_after: None,
+            challenge: None,
+        }
     }
 
     /// A lack of the server's that is over soon.
@@ -51,19 +61,38 @@ impl Problem {
         self
     }
 
-    pub fn response(&self) -> Response<Body> {
+    /// The members of the answer, which are those of kb.http.
+    pub fn json(&self) -> Value {
         let mut members = Map::new();
         let title = self.status.canonical_reason().unwrap_or("Error");
         members.insert("type".into(), "about:blank".into());
         members.insert("title".into(), title.into());
         members.insert("status".into(), self.status.as_u16().into());
         members.insert("detail".into(), self.detail.clone().into());
-        for (name, value) in [("hint", &self.hint), ("sqlstate", &self.sqlstate)] {
+        if !self.errors.is_empty() {
+            members.insert("errors".into(), self.errors.as_slice().into());
+        }
+        for (name, value) in [("hint", &self.hint), ("code", &self.sqlstate)] {
             if let Some(value) = value {
                 members.insert(name.into(), value.clone().into());
             }
         }
-        let mut response = Response::new(Full::new(Bytes::from(Value::from(members).to_string())).boxed());
+        members.into()
+    }
+
+    /// The problem as a text.
+    pub fn text(&self) -> String {
+        let lines = [&self.detail].into_iter().chain(&self.errors).chain(&self.hint);
+        lines.cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether another request may do better, and not only another time.
+    pub fn is_of_the_request(&self) -> bool {
+        self.status.is_client_error() && self.status != StatusCode::UNAUTHORIZED
+    }
+
+    pub fn response(&self) -> Response<Body> {
+        let mut response = Response::new(Full::new(Bytes::from(self.json().to_string())).boxed());
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -94,9 +123,20 @@ impl From<tokio_postgres::Error> for Problem {
             }
             &SqlState::INSUFFICIENT_PRIVILEGE => Problem::new(StatusCode::FORBIDDEN, db.message()),
             // Too many connections, a shutdown, a start, a crash, a standby in conflict.
-            _ if ["53", "57", "08", "40"].contains(&&code.code()[..2]) => Problem::unavailable(db.message()),
-            _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, db.message()),
+            _ => match code.code().get(..2).unwrap_or_default() {
+                // Too many connections, a shutdown, a start, a crash, a standby in conflict.
+                "08" | "40" | "53" | "57" => Problem::unavailable(db.message()),
+                "42" if ["42704", "42P01", "42883"].contains(&code.code()) => {
+                    Problem::new(StatusCode::NOT_FOUND, db.message())
+                }
+                // Data, constraints and states that the caller has to do with.
+                "22" | "23" | "42" | "54" | "55" | "KB" | "P0" => {
+                    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, db.message())
+                }
+                _ => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, db.message()),
+            },
         };
+        problem.errors = db.detail().unwrap_or_default().lines().map(str::to_string).collect();
         problem.sqlstate = Some(code.code().into());
         problem.hint = db.hint().map(str::to_string);
         problem
