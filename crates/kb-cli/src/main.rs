@@ -8,9 +8,11 @@ mod connect;
 mod context;
 mod exit;
 mod files;
+mod mcp;
 mod output;
 #[cfg(test)]
 mod reference;
+mod serve;
 mod server;
 mod sql;
 
@@ -28,7 +30,12 @@ fn main() -> ExitCode {
     let cli = cli::parse();
     let output = Output::new(cli.global.json, cli.global.color);
     let context = Context::new(output, cli.global.project, cli.global.connection);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // One that serves others takes the cores that there are.
+    if !matches!(cli.command, commands::Command::Serve(_)) {
+        runtime.worker_threads(2);
+    }
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return report(&context, &Err(Error::failed(format!("cannot start: {e}")))),
     };

@@ -49,6 +49,9 @@ fn row(arg: &Arg) -> String {
     if !defaults.is_empty() && arg.get_action().takes_values() {
         let _ = write!(text, ". The default is `{}`", defaults.join(" "));
     }
+    if let Some(variable) = arg.get_env() {
+        let _ = write!(text, ". Variable `{}`", variable.to_string_lossy());
+    }
     format!("| `{}` | {}. |\n", written(arg), text.replace('|', "\\|"))
 }
 

@@ -93,7 +93,7 @@ fn numbers(version: &str) -> [u64; 3] {
 }
 
 /// A name as an identifier of SQL.
-fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

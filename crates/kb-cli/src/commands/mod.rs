@@ -69,6 +69,12 @@ pub enum Command {
     /// SET is an evaluation set of the knowledge base, or a folder in the format of BEIR, as for `kb
     /// eval`. Settings are proposed if they are better than the present ones by more than chance.
     Tune(tune::Args),
+    /// Answer requests over HTTP
+    Serve(Box<crate::serve::Args>),
+    /// Serve the Model Context Protocol on standard input and output
+    ///
+    /// Programs such as Claude Desktop start this command themselves. `kb serve` serves the protocol over HTTP.
+    Mcp(crate::mcp::Args),
     /// Write the completions for a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -93,6 +99,8 @@ pub async fn run(command: Command, context: &Context) -> Result<Exit> {
         Command::Embed(args) => embed::run(args, context).await,
         Command::Eval(args) => eval::run(args, context).await,
         Command::Tune(args) => tune::run(args, context).await,
+        Command::Serve(args) => crate::serve::run(*args, context).await,
+        Command::Mcp(args) => crate::mcp::run(args, context).await,
         Command::Completions(args) => completions::run(args, context).await,
         Command::Man(args) => completions::man(args, context).await,
     }

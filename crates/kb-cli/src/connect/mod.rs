@@ -7,6 +7,10 @@ mod passfile;
 mod service;
 mod tls;
 
+pub mod tls_files {
+    pub use super::tls::{certificates, private_key};
+}
+
 use crate::exit::{Error, Result, causes};
 use crate::output::Output;
 use conninfo::Parameters;
@@ -14,7 +18,7 @@ use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tls::Mode;
 use tokio_postgres::config::{ChannelBinding, SslMode, SslNegotiation};
@@ -71,6 +75,7 @@ pub struct Arguments {
 }
 
 /// Where to connect, and how.
+#[derive(Clone)]
 pub struct Target {
     parameters: Parameters,
     hosts: Vec<Host>,
@@ -80,7 +85,9 @@ pub struct Target {
     asks_first: bool,
     never_asks: bool,
     /// The password that was typed.
-    typed: Mutex<Option<String>>,
+    typed: Arc<Mutex<Option<String>>>,
+    /// Whether no password is sent, wherever it may be from.
+    withholds: bool,
 }
 
 /// One of the servers that are tried.
@@ -199,9 +206,41 @@ impl Target {
             home: surroundings.home.clone(),
             asks_first: arguments.password,
             never_asks: arguments.no_password,
-            typed: Mutex::new(None),
+            typed: Arc::default(),
+            withholds: false,
             parameters,
         })
+    }
+
+    /// The same for a program that nobody sits before: it never asks, and is named as what it is.
+    pub fn for_server(&self) -> Target {
+        let mut target = self.clone();
+        target.parameters.entry("application_name".into()).or_insert_with(|| "kb serve".into());
+        target
+    }
+
+    /// The same as another login, with the password that somebody else gave, or without any.
+    pub fn for_login(&self, user: &str, password: Option<&str>) -> Target {
+        let mut target = self.for_server();
+        target.parameters.insert("user".into(), user.into());
+        target.parameters.remove("password");
+        if let Some(password) = password {
+            target.parameters.insert("password".into(), password.into());
+        }
+        target.typed = Arc::default();
+        target.asks_first = false;
+        target.never_asks = true;
+        target.withholds = password.is_none();
+        target
+    }
+
+    /// Whether the server asks for the password of this login, which is sent none.
+    pub async fn asks_password(&self, output: &Output) -> Result<bool> {
+        match self.connect_to_any(output).await {
+            Ok(_) => Ok(false),
+            Err((_, true)) => Ok(true),
+            Err((error, false)) => Err(error),
+        }
     }
 
     fn value(&self, key: &str) -> Option<&str> {
@@ -339,6 +378,9 @@ impl Target {
 
     /// The password for this server, and the file that it is from.
     fn password(&self, host: &Host, output: &Output) -> (Option<String>, Option<PathBuf>) {
+        if self.withholds {
+            return (None, None);
+        }
         if let Some(typed) = self.typed() {
             return (Some(typed), None);
         }

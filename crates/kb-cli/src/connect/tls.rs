@@ -127,7 +127,7 @@ fn versions(parameters: &Parameters) -> Result<Vec<&'static rustls::SupportedPro
     }
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let problem = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
     let all = CertificateDer::pem_file_iter(file).map_err(|e| problem(&e))?;
     let all: Vec<_> = all.collect::<Result<_, _>>().map_err(|e| problem(&e))?;
@@ -135,7 +135,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 }
 
 /// As libpq does, refuses a key that others may read; root's may be readable for its group.
-fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
+pub fn private_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let problem = |e: &dyn std::fmt::Display| format!("{}: {e}", file.display());
     let metadata = std::fs::metadata(file).map_err(|e| problem(&e))?;
     let forbidden = if metadata.uid() == 0 { 0o037 } else { 0o077 };

@@ -25,6 +25,7 @@ pub enum Colour {
     Never,
 }
 
+#[derive(Clone)]
 pub struct Output {
     /// JSON instead of texts for people.
     pub json: bool,
