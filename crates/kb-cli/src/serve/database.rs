@@ -77,7 +77,8 @@ impl Database {
             };
             let values: [&(dyn ToSql + Sync); 6] =
                 [&call.method, &call.path, &call.query, &call.headers, &call.body, &allowed];
-            // A biased join! polls its futures in this order, and each sends its statement when it is polled first.
+            // A biased join! polls its futures in this order, and each sends its statement when it is first
+            // polled.
             let (begun, assumed, answered, ended) = tokio::join!(
                 biased;
                 client.batch_execute(&begin),

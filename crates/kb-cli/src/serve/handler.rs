@@ -2,7 +2,7 @@
 
 use super::auth::{Act, Auth, Identity};
 use super::cors::{Cors, METHODS};
-use super::database::{Answer, Call, Database};
+use super::database::{Accepted, Answer, Call, Database};
 use super::limits::{Bodies, Rates};
 use super::log::{Entry, Log};
 use super::problem::Problem;
@@ -139,8 +139,7 @@ impl Server {
         }
         let (answer, accepted) = answered.map_err(|problem| self.challenged(problem))?;
         if let Some(accepted) = accepted {
-            self.rates.set(&identity.bearer, accepted.requests_per_minute);
-            entry.name = format!("key {}", accepted.key_id);
+            self.accept(&identity, &accepted, entry);
         }
         response(answer)
     }
@@ -173,17 +172,26 @@ impl Server {
         entry.traceparent = traceparent(headers).unwrap_or_default().to_string();
         let identity = self.auth.identify(headers, peer.ip()).await?;
         entry.name.clone_from(&identity.name);
-        if let Act::Key { key } = &identity.act
-            && !self.rates.knows(&identity.bearer)
-        {
-            let accepted = self.database.check_key(key).await.map_err(|problem| self.challenged(problem))?;
-            self.rates.set(&identity.bearer, accepted.requests_per_minute);
-            entry.name = format!("key {}", accepted.key_id);
+        if let Act::Key { key } = &identity.act {
+            match self.rates.name(&identity.bearer) {
+                Some(name) => entry.name = name,
+                None => {
+                    let accepted = self.database.check_key(key).await;
+                    let accepted = accepted.map_err(|problem| self.challenged(problem))?;
+                    self.accept(&identity, &accepted, entry);
+                }
+            }
         }
         self.rates.count(&identity.bearer).map_err(|seconds| {
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many requests in a minute").retry_after(seconds)
         })?;
         Ok(identity)
+    }
+
+    /// Remembers what the database says of an API key.
+    fn accept(&self, identity: &Identity, accepted: &Accepted, entry: &mut Entry) {
+        entry.name = format!("key {}", accepted.key_id);
+        self.rates.set(&identity.bearer, accepted.requests_per_minute, &entry.name);
     }
 
     fn challenged(&self, problem: Problem) -> Problem {

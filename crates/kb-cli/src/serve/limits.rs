@@ -119,6 +119,7 @@ pub struct Rates {
 struct Bucket {
     /// The rate, if the bearer has one of its own.
     own: Option<u32>,
+    name: String,
     requests: f64,
     since: Instant,
 }
@@ -128,18 +129,19 @@ impl Rates {
         Rates { default, buckets: Mutex::new(HashMap::new()) }
     }
 
-    /// Whether the bearer has called before.
-    pub fn knows(&self, bearer: &str) -> bool {
-        self.buckets.lock().is_ok_and(|buckets| buckets.contains_key(bearer))
+    /// The name of a bearer who has called before.
+    pub fn name(&self, bearer: &str) -> Option<String> {
+        self.buckets.lock().ok()?.get(bearer).map(|bucket| bucket.name.clone())
     }
 
-    /// Says which rate the bearer has.
-    pub fn set(&self, bearer: &str, own: Option<u32>) {
+    /// Says which rate the bearer has, and its name for the log.
+    pub fn set(&self, bearer: &str, own: Option<u32>, name: &str) {
         let Ok(mut buckets) = self.buckets.lock() else {
             return;
         };
         if let Some(bucket) = buckets.get_mut(bearer) {
             bucket.own = own;
+            bucket.name = name.into();
             return;
         }
         let now = Instant::now();
@@ -153,7 +155,7 @@ impl Rates {
             }
         }
         let requests = own.or(self.default).map_or(0.0, f64::from);
-        buckets.insert(bearer.into(), Bucket { own, requests, since: now });
+        buckets.insert(bearer.into(), Bucket { own, name: name.into(), requests, since: now });
     }
 
     pub fn forget(&self, bearer: &str) {
@@ -168,11 +170,11 @@ impl Rates {
     }
 
     fn count_at(&self, bearer: &str, now: Instant) -> Result<(), u64> {
-        if !self.knows(bearer) {
+        if self.name(bearer).is_none() {
             if self.default.is_none() {
                 return Ok(());
             }
-            self.set(bearer, None);
+            self.set(bearer, None, "");
         }
         let Ok(mut buckets) = self.buckets.lock() else {
             return Ok(());
@@ -264,8 +266,8 @@ mod tests {
     #[test]
     fn a_bearer_has_its_rate_and_slows_down_nobody_else() {
         let rates = Rates::new(None);
-        rates.set("fast", None);
-        rates.set("slow", Some(2));
+        rates.set("fast", None, "");
+        rates.set("slow", Some(2), "");
         let start = Instant::now();
         assert_eq!(rates.count_at("slow", start), Ok(()));
         assert_eq!(rates.count_at("slow", start), Ok(()));
@@ -274,7 +276,7 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(rates.count_at("fast", start), Ok(()));
         }
-        rates.set("slow", Some(600));
+        rates.set("slow", Some(600), "");
         assert!(rates.count_at("slow", start + Duration::from_secs(33)).is_ok());
     }
 

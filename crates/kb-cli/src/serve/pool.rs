@@ -5,7 +5,9 @@ use super::sql;
 use crate::connect::{Canceller, Connected, Target};
 use crate::exit::Error;
 use crate::output::Output;
-use deadpool::managed::{Manager, Metrics, Object, PoolError, RecycleError, RecycleResult, TimeoutType};
+use deadpool::managed::{
+    Manager, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult, TimeoutType,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::types::Type;
@@ -74,6 +76,7 @@ impl Pool {
     pub fn new(target: Arc<Target>, output: Output, size: usize) -> Result<Pool, Error> {
         let pool = deadpool::managed::Pool::builder(Links { target, output })
             .max_size(size)
+            .queue_mode(QueueMode::Lifo)
             .wait_timeout(Some(WAIT))
             .create_timeout(Some(CREATE))
             .runtime(deadpool::Runtime::Tokio1)
