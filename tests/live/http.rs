@@ -147,7 +147,7 @@ fn odd_and_large_requests_are_problems_of_the_client() {
         ("POST", query.into(), "{\"query\": \"x\", \"filters\": {\"$and\": 3}}"),
         ("POST", query.into(), "{\"query\": \"x\", \"options\": {\"rerank\": {\"reranker\": \"none\"}}}"),
         ("POST", query.into(), "{\"query\": \"\"}"),
-        ("PUT", "/api/v0/knowledge-bases/a%2Fb%2Fc".into(), "{\"embedder\": \"hash\"}"),
+        ("PUT", "/api/v0/knowledge-bases/%0A".into(), "{\"embedder\": \"hash\"}"),
         (&long, "/".into(), ""),
     ] {
         let (status, problem) = ask(&mut db, method, &path, body);

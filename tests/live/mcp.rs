@@ -136,10 +136,9 @@ fn a_client_on_standard_input_gets_tools_documents_and_a_prompt() {
 fn over_http_each_request_acts_as_its_caller_within_its_scopes() {
     let (cluster, mut db) = crate::connected!();
     prepare(&mut db);
-    db.run(
-        "SET kb.tenant = 'acme';
-         SELECT kb.put_document('of-acme', 'a.md', 'Acme installs it.'); SELECT kb.wait('of-acme'); RESET kb.tenant",
-    );
+    db.run("SET kb.tenant = 'acme'");
+    db.put_and_wait("of-acme", "a.md", "Acme installs it.");
+    db.run("RESET kb.tenant");
     let served = Served::start(&cluster, &[]);
     let all = key(&mut db, "acme", "");
     let search = key(&mut db, "acme", ", scopes => '{search}'");

@@ -73,7 +73,8 @@ pub enum Command {
     Serve(Box<crate::serve::Args>),
     /// Serve the Model Context Protocol on standard input and output
     ///
-    /// Programs such as Claude Desktop start this command themselves. `kb serve` serves the protocol over HTTP.
+    /// Programs such as Claude Desktop start this command themselves. `kb serve` serves the protocol over
+    /// HTTP.
     Mcp(crate::mcp::Args),
     /// Write the completions for a shell
     Completions(completions::Args),

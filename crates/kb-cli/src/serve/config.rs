@@ -32,7 +32,8 @@ pub struct Args {
     jwt: Jwt,
     #[command(flatten)]
     limits: LimitArgs,
-    /// Origin whose pages may call the server from a browser, such as https://app.example.com; can be repeated
+    /// Origin whose pages may call the server from a browser, such as https://app.example.com; can be
+    /// repeated
     #[arg(long, value_name = "ORIGIN", env = "KB_SERVE_CORS", value_delimiter = ',')]
     cors: Vec<String>,
     /// Certificate of the server and its chain (PEM), which turn TLS on; SIGHUP reads them again

@@ -1,5 +1,5 @@
-//! JSON Web Tokens. The key fixes the algorithm, and the token has no say in it. jsonwebtoken reads and checks
-//! them; ring, which rustls uses, too, verifies the signatures.
+//! JSON Web Tokens. The key fixes the algorithm, and the token has no say in it. jsonwebtoken reads and
+//! checks them; ring, which rustls uses, too, verifies the signatures.
 
 use super::config::Jwt;
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
