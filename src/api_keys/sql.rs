@@ -25,7 +25,7 @@ pub struct NewKey<'a> {
 
 /// Random numbers that nobody can foretell.
 pub fn random() -> Result<[Uuid; 3]> {
-    let mut one = || spi::write_value("SELECT pg_catalog.gen_random_uuid()", &[]);
+    let one = || spi::write_value("SELECT pg_catalog.gen_random_uuid()", &[]);
     Ok([one()?, one()?, one()?])
 }
 

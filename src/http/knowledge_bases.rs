@@ -9,8 +9,8 @@ use kb_http::{Problem, Request, Response};
 use kb_types::Json;
 use kb_types::error::{Error, Result};
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 /// The answer in its envelope.
 pub fn enveloped<T: Serialize>(status: u16, message: &str, data: T) -> Response {
@@ -56,7 +56,7 @@ fn etag_of(item: &Json) -> Option<String> {
 pub fn put(request: &Request, id: &str) -> Answered {
     let Declared(mut declared) = request.json()?;
     let given = declared.insert("id".into(), json!(id));
-    if given.is_some_and(|given| given != Value::from(id)) {
+    if given.is_some_and(|given| given != id) {
         return Err(Problem::new(422, "the id in the body is not that of the path").into());
     }
     let condition = request.header("if-match");

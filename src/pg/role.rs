@@ -3,6 +3,11 @@
 use super::{pinned_settings, setting};
 use kb_types::error::{Error, ObjectKind, Result};
 use pgrx::pg_sys;
+// From PostgreSQL 16 on, a member may not always SET ROLE.
+#[cfg(feature = "pg15")]
+use pgrx::pg_sys::is_member_of_role as may_set_role;
+#[cfg(not(feature = "pg15"))]
+use pgrx::pg_sys::member_can_set_role as may_set_role;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int};
@@ -119,12 +124,7 @@ pub fn is(role: &str, name: &str) -> bool {
 /// Whether the caller may SET ROLE to this role.
 pub fn caller_may_become(name: &str) -> bool {
     // SAFETY: look-ups by oid.
-    find(name).is_some_and(|role| unsafe {
-        #[cfg(feature = "pg15")]
-        return pg_sys::is_member_of_role(caller(), role);
-        #[cfg(not(feature = "pg15"))]
-        return pg_sys::member_can_set_role(caller(), role);
-    })
+    find(name).is_some_and(|role| unsafe { may_set_role(caller(), role) })
 }
 
 fn is_member(role: pg_sys::Oid, name: &str) -> bool {

@@ -25,6 +25,9 @@ pub const ATTACHED: &str = r#"
     SELECT kb.remember('facts', 'Ships run to the harbor.', 'user:1', '{harbor}', valid_from => '2024-01-01', id => 'mem_1');
     SELECT kb.create_llm('merger', 'openai', base_url => 'http://127.0.0.1:1/v1');
     SELECT kb.create_memory('empty', 'tiny', '{"llm": "merger", "consolidation": {"interval_hours": null}}');
+    INSERT INTO kb.api_keys (key_id, name, hash, role_name, tenant_id, created_by)
+    VALUES ('0123456789ab', 'site', '\x8eb255ea2442bd529c004161869f0003bb5731d65b7cede9828dba5c92a07343', 'reader',
+            kb.current_tenant(), 'postgres');
     SELECT kb.create_eval_set('k', 's');
     SELECT kb.create_conversation('k'), kb.append_turn('k', 'user', 'Where are the ships?'), kb.create_conversation('silent');
     SELECT kb.put_eval_question('k', 's', 'q1', 'Where is the harbor?', '["d1"]');
@@ -264,7 +267,11 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
         ("http", "body") => "",
         ("create_api_key", "role_name" | "tenant" | "expires_at") => return None,
         ("create_api_key", "requests_per_minute") => "60",
-        ("assume_api_key", "key") | ("drop_api_key", "key_id") => "kb_0123456789ab",
+        ("drop_api_key", "key_id") => "0123456789ab",
+        // Its hash is in ATTACHED.
+        ("assume_api_key", "key") => {
+            "kb_0123456789ab_0000000000000000000000000000000000000000000000000000000000000000"
+        }
         ("create_conversation", "id") => "fresh",
         ("create_conversation" | "alter_conversation", "settings") => r#"{"token_threshold": 100}"#,
         ("wait_for_summary", "id") => "k",
