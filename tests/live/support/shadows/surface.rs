@@ -265,7 +265,9 @@ fn plausible_for_agents(function: &str, name: &str) -> Option<Option<&'static st
         ("http", "query") => "query=ships",
         ("http", "headers") => r#"{"accept": "application/json"}"#,
         ("http", "body") => "",
-        ("create_api_key", "role_name" | "tenant" | "expires_at") => return None,
+        ("create_api_key", "role_name") => "reader",
+        ("create_api_key", "tenant") => "me",
+        ("create_api_key", "expires_at") => "2100-01-01",
         ("create_api_key", "requests_per_minute") => "60",
         ("drop_api_key", "key_id") => "0123456789ab",
         // Its hash is in ATTACHED.
