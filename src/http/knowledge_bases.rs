@@ -52,6 +52,9 @@ fn etag_of(item: &Json) -> Option<String> {
     item.members()?.into_iter().find(|(name, _)| name == "etag")?.1.text()
 }
 
+const UNCONDITIONAL: &str = "a knowledge base that exists is changed with its etag in If-Match";
+const ABSENT: &str = "there is no knowledge base of this id";
+
 /// Creates a knowledge base, or changes one as a file for kb.apply would.
 pub fn put(request: &Request, id: &str) -> Answered {
     let Declared(mut declared) = request.json()?;
@@ -63,22 +66,24 @@ pub fn put(request: &Request, id: &str) -> Answered {
     let is_there = sql::has_knowledge_base(id)?;
     match (is_there, condition) {
         (true, None) => {
-            return Err(Problem::new(
-                428,
-                "a knowledge base that exists is changed with its etag in If-Match",
-            )
-            .into());
+            return Err(Problem::new(428, UNCONDITIONAL).into());
         }
         (true, Some(etag)) if etag.trim() != "*" => {
             resources::check(Resource::KnowledgeBase, id, Some(etag))?
         }
         (true, Some(_)) | (false, None) => {}
-        (false, Some(_)) => return Err(Problem::new(412, "there is no knowledge base of this id").into()),
+        (false, Some(_)) => return Err(Problem::new(412, ABSENT).into()),
     }
     if is_there && request.header("if-none-match").is_some_and(|value| value.trim() == "*") {
         return Err(Problem::new(412, "there is a knowledge base of this id").into());
     }
-    sql::apply(&json!({"knowledge_bases": [declared]}).to_string())?;
+    // Another transaction may have created or dropped it before kb.apply had its lock.
+    let is_created = sql::apply(&json!({"knowledge_bases": [declared]}).to_string())?;
+    match (is_there, is_created) {
+        (false, false) => return Err(Problem::new(428, UNCONDITIONAL).into()),
+        (true, true) => return Err(Problem::new(412, ABSENT).into()),
+        _ => {}
+    }
     let item = sql::latest_knowledge_base(id)?;
     match is_there {
         true => answered(200, "knowledge base changed", &item),

@@ -80,9 +80,12 @@ pub fn own_knowledge_bases() -> Result<Vec<String>> {
     )
 }
 
-pub fn apply(yaml: &str) -> Result<()> {
-    spi::execute("SELECT kb.apply($1)", &[Arg::Text(yaml)])?;
-    Ok(())
+/// Makes what declares one knowledge base, and returns whether it was created.
+pub fn apply(yaml: &str) -> Result<bool> {
+    spi::write_value(
+        "SELECT pg_catalog.bool_or(a.action = 'created') FROM kb.apply($1) AS a WHERE a.kind = 'knowledge_base'",
+        &[Arg::Text(yaml)],
+    )
 }
 
 pub fn drop_knowledge_base(id: &str) -> Result<()> {

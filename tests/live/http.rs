@@ -115,6 +115,26 @@ fn two_writers_with_one_etag_do_not_overwrite_each_other() {
 }
 
 #[test]
+fn of_two_requests_that_create_one_knowledge_base_one_is_told_that_it_exists() {
+    let (cluster, mut db) = crate::connected!();
+    let path = "/api/v0/knowledge-bases/k";
+    db.run("BEGIN");
+    assert_eq!(ask(&mut db, "PUT", path, r#"{"embedder": "hash", "description": "first"}"#).0, 201);
+    let mut other = cluster.connect(APP);
+    let pid: i32 = other.one("SELECT pg_backend_pid()");
+    let second = std::thread::spawn(move || {
+        ask(&mut other, "PUT", path, r#"{"embedder": "hash", "description": "second"}"#)
+    });
+    let mut watch = cluster.connect(APP);
+    until(SOON, "the second request waits for the first", || {
+        watch.count(&format!("pg_stat_activity WHERE pid = {pid} AND wait_event_type = 'Lock'")) == 1
+    });
+    db.run("COMMIT");
+    assert_eq!(second.join().unwrap().0, 428);
+    assert_eq!(db.one::<String>("SELECT description FROM kb.knowledge_bases"), "first");
+}
+
+#[test]
 fn a_cancelled_request_is_an_error_and_no_answer() {
     let (_cluster, mut db) = crate::connected!();
     db.create_slow_embedder(1);
